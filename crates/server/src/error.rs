@@ -1,5 +1,5 @@
-//! Errors as OpenCode's clients know them. There are two families: `{"name", "data": {"message"}}` and `{"_tag", "message"}`;
-//! which operation uses which is part of the wire.
+//! Errors as OpenCode's clients know them. There are two families: `{"name", "data": {"message"}}` and `{"_tag",
+//! "message"}`; which operation uses which is part of the wire.
 
 use api::{HostError, Json};
 use axum::body::Body;
@@ -7,36 +7,36 @@ use axum::http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 use store::StoreError;
 
-/// Which part of a request was wrong.
+/// The part of a request that was wrong. Its name is on the wire, as `kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Where {
+pub enum RequestPart {
     /// The path.
     Params,
     /// A header.
     Headers,
     /// The query.
     Query,
-    /// The body is not JSON, or too large.
+    /// A body that is not JSON, or too large.
     Body,
-    /// The body is JSON, but not what is wanted.
+    /// A JSON body of the wrong shape.
     Payload,
 }
 
-/// Why a request was refused or failed.
+/// An error response: why a request was refused or failed.
 #[derive(Debug, Clone)]
 pub struct Error {
     /// The status.
     pub status: StatusCode,
-    /// The body; none for the few answers that have none.
+    /// The body; a few errors have none.
     pub body: Option<Json>,
-    /// What is worth a line in the log.
+    /// What to write to the log.
     pub cause: Option<String>,
-    /// Trefoil has no such feature. A terminal client shows that as a notice.
+    /// Whether Trefoil lacks the feature. Terminal clients show that as a toast.
     pub not_offered: bool,
 }
 
 impl Error {
-    /// With a body of its own shape.
+    /// An error with a body of its own shape.
     pub fn new(status: StatusCode, body: Json) -> Self {
         Self { status, body: Some(body), cause: None, not_offered: false }
     }
@@ -57,10 +57,10 @@ impl Error {
         Self::new(status, Json::Object(body))
     }
 
-    /// The request makes no sense.
-    pub fn bad_request(place: Where, message: impl Into<String>) -> Self {
-        let place = format!("{place:?}");
-        let data = json!({ "message": message.into(), "kind": place });
+    /// The request is malformed.
+    pub fn bad_request(part: RequestPart, message: impl Into<String>) -> Self {
+        let kind = format!("{part:?}");
+        let data = json!({ "message": message.into(), "kind": kind });
         Self::new(StatusCode::BAD_REQUEST, json!({ "name": "BadRequest", "data": data }))
     }
 
@@ -69,23 +69,23 @@ impl Error {
         Self::named(StatusCode::NOT_FOUND, "NotFoundError", message)
     }
 
-    /// What cannot be done here, and why. A client's mistake, not the server's: nothing is broken.
+    /// What cannot be done here, and why. The client's mistake, not a fault of the server.
     pub fn unsupported(what: impl std::fmt::Display) -> Self {
-        Self { not_offered: true, ..Self::bad_request(Where::Payload, what.to_string()) }
+        Self { not_offered: true, ..Self::bad_request(RequestPart::Payload, what.to_string()) }
     }
 
-    /// The body of a feature that Trefoil has not, where clients know a shape of their own for it.
+    /// The error of a feature that Trefoil lacks, for which clients know a body of its own shape.
     pub fn not_offered(body: Json) -> Self {
         Self { not_offered: true, ..Self::new(StatusCode::BAD_REQUEST, body) }
     }
 
-    /// What it says to a person.
+    /// The text for a person.
     pub fn message(&self) -> Option<&str> {
         let body = self.body.as_ref()?;
         body["data"]["message"].as_str().or_else(|| body["message"].as_str()).or_else(|| body["error"].as_str())
     }
 
-    /// The same as the newer API says it. What is tagged already stays, and so does what is broken.
+    /// The same error in the form of the newer API. Tagged and internal errors stay as they are.
     #[must_use]
     pub fn in_v2(mut self) -> Self {
         if let Some(body) = &self.body
@@ -104,7 +104,7 @@ impl Error {
     /// Something broke. The client gets a reference, the log gets the cause.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
         let reference = format!("err_{:08x}", fastrand::u32(..));
-        let message = "The server failed to do this; its log says why, under the reference.";
+        let message = "The server failed; its log has the cause, under this reference.";
         let body = json!({ "name": "UnknownError", "data": { "message": message, "ref": reference } });
         let cause = Some(format!("{reference}: {cause}"));
         Self { cause, ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, body) }
@@ -128,20 +128,22 @@ impl From<HostError> for Error {
                     "question request" | "question" => tagged("QuestionNotFoundError", "requestID"),
                     "project" => tagged("ProjectNotFoundError", "projectID"),
                     "MCP server" => tagged("McpServerNotFoundError", "name"),
-                    // The resource of the path exists; what the body names does not.
-                    "agent" | "model" | "provider" | "command" | "skill" => Self::bad_request(Where::Payload, message),
+                    // The resource in the path exists; what the body names does not.
+                    "agent" | "model" | "provider" | "command" | "skill" => {
+                        Self::bad_request(RequestPart::Payload, message)
+                    }
                     _ => Self::not_found(message),
                 }
             }
             HostError::NoModel { .. } => {
-                let mut error = Self::bad_request(Where::Payload, message);
-                // Lets our own client tell it from a request that is wrong in itself.
+                let mut error = Self::bad_request(RequestPart::Payload, message);
+                // Lets our own client tell this from a malformed request.
                 if let Some(body) = &mut error.body {
                     body["data"]["reason"] = json!(HostError::NO_MODEL);
                 }
                 error
             }
-            HostError::Invalid(_) => Self::bad_request(Where::Payload, message),
+            HostError::Invalid(_) => Self::bad_request(RequestPart::Payload, message),
             HostError::Unsupported(_) => Self::unsupported(message),
             HostError::Busy(session) => {
                 let fields = [("sessionID", session.as_str())];

@@ -1,5 +1,5 @@
-//! Counters of the server, and how they are written for Prometheus. What turns do is learnt from the events that they
-//! commit, so the engine knows nothing of this.
+//! The server's counters, and their text for Prometheus. Turns are counted from the events that they commit, so the
+//! engine does not know about metrics.
 
 mod process;
 
@@ -14,71 +14,71 @@ use indexmap::IndexMap;
 
 use crate::State;
 
-/// Upper bounds of the times in which requests are counted, in microseconds.
+/// Upper bounds of the buckets of request times, in microseconds.
 const BUCKETS: [u64; 7] = [500, 2_000, 10_000, 50_000, 250_000, 1_000_000, 10_000_000];
 
-/// The most running turns that are followed; the oldest is given up.
+/// The most running turns that are tracked; beyond that the oldest is dropped.
 const MAX_TURNS: usize = 10_000;
 
-/// What is counted. Cheap to clone.
+/// The counters. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Counters>);
 
 #[derive(Debug)]
 struct Counters {
-    since: Instant,
+    started: Instant,
     connections: AtomicI64,
     subscribers: AtomicI64,
     delivered: AtomicU64,
-    /// By operation; the empty name stands for requests that reached none.
-    requests: HashMap<&'static str, Requests>,
+    /// By operation; the empty name counts requests that matched none.
+    requests: HashMap<&'static str, RequestCounters>,
     turns_started: AtomicU64,
-    /// By [`Outcome`].
-    turns_ended: [AtomicU64; OUTCOMES.len()],
-    /// By [`KINDS`].
-    tokens: [AtomicU64; KINDS.len()],
+    /// By [`TurnOutcome`].
+    turns_ended: [AtomicU64; OUTCOME_NAMES.len()],
+    /// By [`TOKEN_KINDS`].
+    tokens: [AtomicU64; TOKEN_KINDS.len()],
     /// In billionths of a dollar.
     cost: AtomicU64,
 }
 
 /// The requests of one operation.
 #[derive(Debug, Default)]
-struct Requests {
+struct RequestCounters {
     /// By the first digit of their status, from 1.
     classes: [AtomicU64; 5],
-    /// By [`BUCKETS`]; the last is for what took longer.
+    /// By [`BUCKETS`]; the last counts longer ones.
     times: [AtomicU64; BUCKETS.len() + 1],
     micros: AtomicU64,
 }
 
 /// How a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum TurnOutcome {
     Completed,
     Failed,
     Aborted,
 }
 
-const OUTCOMES: [&str; 3] = ["completed", "failed", "aborted"];
-const KINDS: [&str; 5] = ["input", "output", "reasoning", "cache_read", "cache_write"];
+const OUTCOME_NAMES: [&str; 3] = ["completed", "failed", "aborted"];
+const TOKEN_KINDS: [&str; 5] = ["input", "output", "reasoning", "cache_read", "cache_write"];
 
-/// A connection that is open.
+/// Counts an open connection until it is dropped.
 #[derive(Debug)]
-pub struct Connected(Arc<Counters>);
+pub struct ConnectionGuard(Arc<Counters>);
 
-/// A subscriber that is there.
+/// Counts an open event stream until it is dropped.
 #[derive(Debug)]
-pub struct Subscribed(Arc<Counters>);
+pub struct SubscriberGuard(Arc<Counters>);
 
 impl Metrics {
     /// Counters for these operations.
     pub fn new(operations: impl Iterator<Item = &'static str>) -> Self {
         Self(Arc::new(Counters {
-            since: Instant::now(),
+            started: Instant::now(),
             connections: AtomicI64::new(0),
             subscribers: AtomicI64::new(0),
             delivered: AtomicU64::new(0),
-            requests: operations.chain([""]).map(|id| (id, Requests::default())).collect(),
+            requests: operations.chain([""]).map(|id| (id, RequestCounters::default())).collect(),
             turns_started: AtomicU64::new(0),
             turns_ended: Default::default(),
             tokens: Default::default(),
@@ -86,20 +86,20 @@ impl Metrics {
         }))
     }
 
-    /// A connection was opened.
-    pub fn connection(&self) -> Connected {
+    /// Counts a connection.
+    pub fn connection_opened(&self) -> ConnectionGuard {
         self.0.connections.fetch_add(1, Ordering::Relaxed);
-        Connected(self.0.clone())
+        ConnectionGuard(self.0.clone())
     }
 
-    /// A subscriber came.
-    pub fn subscribed(&self) -> Subscribed {
+    /// Counts an event stream.
+    pub fn subscriber_opened(&self) -> SubscriberGuard {
         self.0.subscribers.fetch_add(1, Ordering::Relaxed);
-        Subscribed(self.0.clone())
+        SubscriberGuard(self.0.clone())
     }
 
-    /// A request was answered.
-    pub fn request(&self, operation: &str, status: u16, micros: u64) {
+    /// Counts a request and its duration.
+    pub fn count_request(&self, operation: &str, status: u16, micros: u64) {
         let Some(requests) = self.0.requests.get(operation) else { return };
         let class = usize::from(status / 100).clamp(1, 5) - 1;
         let bucket = BUCKETS.partition_point(|bound| *bound < micros);
@@ -108,41 +108,41 @@ impl Metrics {
         requests.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    fn step(&self, tokens: &Tokens, cost: Usd) {
+    fn count_step(&self, tokens: &Tokens, cost: Usd) {
         let counts = [tokens.input, tokens.output, tokens.reasoning, tokens.cache.read, tokens.cache.write];
         for (counter, count) in self.0.tokens.iter().zip(counts) {
             counter.fetch_add(count, Ordering::Relaxed);
         }
-        // A float's conversion saturates, and what is below zero is nothing.
+        // The conversion saturates, and negative costs count as zero.
         self.0.cost.fetch_add((cost.0 * 1e9).round() as u64, Ordering::Relaxed);
     }
 }
 
-impl Subscribed {
-    /// An event went out to it.
-    pub fn delivered(&self) {
+impl SubscriberGuard {
+    /// Counts an event that was sent to it.
+    pub fn count_event(&self) {
         self.0.delivered.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Connected {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Subscribed {
+impl Drop for SubscriberGuard {
     fn drop(&mut self) {
         self.0.subscribers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The turns that run, as far as events tell, and how they would end now.
+/// The running turns, as events show them, each with the outcome it would have if it ended now.
 #[derive(Default)]
-struct Turns(IndexMap<SessionId, Outcome>);
+struct RunningTurns(IndexMap<SessionId, TurnOutcome>);
 
-impl Turns {
-    fn see(&mut self, metrics: &Metrics, event: &EventBody) {
+impl RunningTurns {
+    fn observe(&mut self, metrics: &Metrics, event: &EventBody) {
         match event {
             EventBody::SessionStatus { session_id, status: SessionStatus::Busy }
                 if !self.0.contains_key(session_id) =>
@@ -151,12 +151,12 @@ impl Turns {
                 if self.0.len() >= MAX_TURNS {
                     self.0.shift_remove_index(0);
                 }
-                self.0.insert(session_id.clone(), Outcome::Completed);
+                self.0.insert(session_id.clone(), TurnOutcome::Completed);
             }
             EventBody::SessionError { session_id: Some(session), error: Some(error) } => {
                 if let Some(outcome) = self.0.get_mut(session) {
-                    let aborted = matches!(error, MessageError::MessageAbortedError(_));
-                    *outcome = if aborted { Outcome::Aborted } else { Outcome::Failed };
+                    let is_aborted = matches!(error, MessageError::MessageAbortedError(_));
+                    *outcome = if is_aborted { TurnOutcome::Aborted } else { TurnOutcome::Failed };
                 }
             }
             EventBody::SessionIdle { session_id } => {
@@ -166,7 +166,7 @@ impl Turns {
             }
             EventBody::PartUpdated { part, .. } => {
                 if let Part::StepFinish(step) = &**part {
-                    metrics.step(&step.tokens, step.cost);
+                    metrics.count_step(&step.tokens, step.cost);
                 }
             }
             _ => {}
@@ -176,47 +176,56 @@ impl Turns {
 
 /// Counts the turns of this process, their tokens and cost.
 pub fn observe(state: &State) {
-    let (metrics, turns) = (state.metrics.clone(), Mutex::<Turns>::default());
+    let (metrics, turns) = (state.metrics.clone(), Mutex::<RunningTurns>::default());
     state.engine.store().observe(move |event| {
-        turns.lock().unwrap_or_else(PoisonError::into_inner).see(&metrics, event);
+        turns.lock().unwrap_or_else(PoisonError::into_inner).observe(&metrics, event);
     });
 }
 
-/// Everything as Prometheus reads it.
+/// All metrics in Prometheus's text format.
 pub fn render(state: &State) -> String {
     let counters = &*state.metrics.0;
-    let mut text = Text::default();
+    let mut text = PrometheusText::default();
     counters.render(&mut text);
     let gauges = [
-        ("trefoil_turns_running", "Turns that run in this process.", state.engine.running()),
-        ("trefoil_terminals", "Terminals that are open.", state.ptys.count()),
-        ("trefoil_store_queue", "Writes that wait for the journal or are on their way.", state.engine.queued_writes()),
-        ("trefoil_unread_event_bytes", "Events that subscribers have not read yet.", state.engine.store().unread()),
+        ("trefoil_turns_running", "Turns running in this process.", state.engine.running()),
+        ("trefoil_terminals", "Open terminals.", state.terminals.count()),
+        ("trefoil_store_queue", "Journal writes that are queued or in progress.", state.engine.queued_writes()),
+        (
+            "trefoil_unread_event_bytes",
+            "Bytes of events that subscribers have not read yet.",
+            state.engine.store().unread(),
+        ),
         ("trefoil_unread_bytes", "Bytes that clients have not taken yet.", state.backlog.waiting()),
-        ("trefoil_live_queue", "Events of this server that some subscriber has not read yet.", state.live.len()),
+        ("trefoil_live_queue", "Unstored events that some subscriber has not read yet.", state.live.len()),
     ];
     for (name, help, value) in gauges {
         text.metric(name, "gauge", help, value);
     }
-    text.metric("trefoil_uptime_seconds", "gauge", "Since this server began.", counters.since.elapsed().as_secs_f64());
+    text.metric(
+        "trefoil_uptime_seconds",
+        "gauge",
+        "Time since this server started.",
+        counters.started.elapsed().as_secs_f64(),
+    );
     process::render(&mut text);
     text.0
 }
 
 impl Counters {
-    fn render(&self, text: &mut Text) {
+    fn render(&self, text: &mut PrometheusText) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut used: Vec<_> =
             self.requests.iter().filter(|(_, one)| one.classes.iter().any(|n| read(n) > 0)).collect();
         used.sort_unstable_by_key(|(id, _)| **id);
-        text.head("trefoil_requests_total", "counter", "Requests by operation and class of their status.");
+        text.head("trefoil_requests_total", "counter", "Requests by operation and status class.");
         for (id, requests) in &used {
             for (class, count) in (1..).zip(&requests.classes).filter(|(_, count)| read(count) > 0) {
                 let labels = format!("operation=\"{id}\",status=\"{class}xx\"");
                 text.sample("trefoil_requests_total", &labels, read(count));
             }
         }
-        text.head("trefoil_request_seconds", "histogram", "Time until a request's answer began.");
+        text.head("trefoil_request_seconds", "histogram", "Time until the response to a request began.");
         for (id, requests) in &used {
             let mut below = 0;
             let bounds = BUCKETS.iter().map(|micros| (*micros as f64 / 1e6).to_string()).chain(["+Inf".to_owned()]);
@@ -229,27 +238,32 @@ impl Counters {
             text.sample("trefoil_request_seconds_count", &labels, below);
         }
         let level = |gauge: &AtomicI64| gauge.load(Ordering::Relaxed);
-        text.metric("trefoil_connections", "gauge", "Connections that are open.", level(&self.connections));
-        text.metric("trefoil_subscribers", "gauge", "Event streams that are open.", level(&self.subscribers));
+        text.metric("trefoil_connections", "gauge", "Open connections.", level(&self.connections));
+        text.metric("trefoil_subscribers", "gauge", "Open event streams.", level(&self.subscribers));
         text.metric("trefoil_events_delivered_total", "counter", "Events sent to subscribers.", read(&self.delivered));
-        text.metric("trefoil_turns_started_total", "counter", "Turns that began.", read(&self.turns_started));
-        text.head("trefoil_turns_ended_total", "counter", "Turns that ended, by how.");
-        for (outcome, count) in OUTCOMES.iter().zip(&self.turns_ended) {
+        text.metric("trefoil_turns_started_total", "counter", "Turns started.", read(&self.turns_started));
+        text.head("trefoil_turns_ended_total", "counter", "Turns ended, by outcome.");
+        for (outcome, count) in OUTCOME_NAMES.iter().zip(&self.turns_ended) {
             text.sample("trefoil_turns_ended_total", &format!("outcome=\"{outcome}\""), read(count));
         }
         text.head("trefoil_tokens_total", "counter", "Tokens that models read and wrote, by kind.");
-        for (kind, count) in KINDS.iter().zip(&self.tokens) {
+        for (kind, count) in TOKEN_KINDS.iter().zip(&self.tokens) {
             text.sample("trefoil_tokens_total", &format!("kind=\"{kind}\""), read(count));
         }
-        text.metric("trefoil_cost_dollars_total", "counter", "What models cost.", read(&self.cost) as f64 / 1e9);
+        text.metric(
+            "trefoil_cost_dollars_total",
+            "counter",
+            "Cost of model calls, in dollars.",
+            read(&self.cost) as f64 / 1e9,
+        );
     }
 }
 
-/// Text in Prometheus's format. Label values are names of ours, so nothing in them needs an escape.
+/// Text in Prometheus's format. Label values are our own names, so none needs escaping.
 #[derive(Default)]
-struct Text(String);
+struct PrometheusText(String);
 
-impl Text {
+impl PrometheusText {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -270,7 +284,7 @@ mod tests {
     use super::*;
 
     fn written(metrics: &Metrics) -> String {
-        let mut text = Text::default();
+        let mut text = PrometheusText::default();
         metrics.0.render(&mut text);
         text.0
     }
@@ -278,11 +292,11 @@ mod tests {
     #[test]
     fn requests_are_counted_by_operation_status_and_time() {
         let metrics = Metrics::new(["session.list"].into_iter());
-        metrics.request("session.list", 200, 400);
-        metrics.request("session.list", 200, 500);
-        metrics.request("session.list", 404, 20_000_000);
-        metrics.request("", 404, 1);
-        metrics.request("who knows", 200, 1);
+        metrics.count_request("session.list", 200, 400);
+        metrics.count_request("session.list", 200, 500);
+        metrics.count_request("session.list", 404, 20_000_000);
+        metrics.count_request("", 404, 1);
+        metrics.count_request("who knows", 200, 1);
         let text = written(&metrics);
         for line in [
             r#"trefoil_requests_total{operation="",status="4xx"} 1"#,
@@ -300,9 +314,9 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_counted_once_by_how_they_end() {
+    fn turns_are_counted_once_by_outcome() {
         let metrics = Metrics::new(std::iter::empty());
-        let mut turns = Turns::default();
+        let mut turns = RunningTurns::default();
         let (good, bad) = (SessionId::new(), SessionId::new());
         let busy = |id: &SessionId| EventBody::SessionStatus { session_id: id.clone(), status: SessionStatus::Busy };
         let idle = |id: &SessionId| EventBody::SessionIdle { session_id: id.clone() };
@@ -313,7 +327,7 @@ mod tests {
         for event in
             [idle(&bad), busy(&good), busy(&bad), busy(&good), error(&bad), idle(&good), idle(&bad), idle(&bad)]
         {
-            turns.see(&metrics, &event);
+            turns.observe(&metrics, &event);
         }
         let text = written(&metrics);
         assert!(text.contains("trefoil_turns_started_total 2\n"), "{text}");

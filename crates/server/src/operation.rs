@@ -1,5 +1,9 @@
-//! One operation of the API: its name, path, types and handler. The router, the OpenAPI document and the table of
-//! operations are all made from the same list.
+//! An operation of the API: its name, path, types and handler. The router, the OpenAPI document and the table of
+//! operations are made from the same list.
+
+pub mod openapi;
+pub mod request;
+pub mod router;
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -15,37 +19,37 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::State;
-use crate::call::{Call, Payload, parse_path, parse_query, read_body, scope};
 use crate::error::Error;
+use crate::operation::request::{Request, RequestBody, parse_path, parse_query, parse_scope, read_body};
 
-/// How much of an operation there is.
+/// How much of an operation Trefoil supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offer {
+pub enum Support {
     /// All of it.
     Done,
-    /// Some of it; what is missing.
+    /// Part of it; says what is missing.
     Partial(&'static str),
-    /// It answers an error that says why.
+    /// None of it: it answers with an error that says why.
     NotOffered(&'static str),
 }
 
 /// The types of an operation, as schemas.
-pub struct Shape {
-    /// The path's parameters: an object.
+pub struct OperationSchema {
+    /// The path parameters: an object.
     pub path: Schema,
-    /// The query's: an object.
+    /// The query parameters: an object.
     pub query: Schema,
-    /// The body, and whether it must be there.
+    /// The body, and whether it is required.
     pub body: Option<(Schema, bool)>,
-    /// The status and, if it has a body, content type and schema of the answer.
+    /// The response: its status and, if it has a body, content type and schema.
     pub reply: (u16, Option<(&'static str, Schema)>),
 }
 
-/// A request on its way to a handler.
-pub struct Incoming {
-    /// The server.
+/// A request that was routed but not parsed.
+pub struct RawRequest {
+    /// The server's state.
     pub state: Arc<State>,
-    /// The path that was matched, with its parameters.
+    /// The path that matched, with its parameters.
     pub path: String,
     /// The head.
     pub parts: Parts,
@@ -53,31 +57,31 @@ pub struct Incoming {
     pub body: Body,
 }
 
-type Handler = Box<dyn Fn(Incoming) -> BoxFuture<'static, Result<Response<Body>, Error>> + Send + Sync>;
+type Handler = Box<dyn Fn(RawRequest) -> BoxFuture<'static, Result<Response<Body>, Error>> + Send + Sync>;
 
-/// One operation.
+/// An operation of the API.
 pub struct Operation {
-    /// OpenCode's name of it.
+    /// OpenCode's name for it.
     pub id: &'static str,
     /// Its method.
     pub method: Method,
     /// Its path, with `{name}` for parameters.
     pub path: &'static str,
-    /// What it does, in a line.
+    /// What it does, in one line.
     pub summary: &'static str,
-    /// How much of it there is.
-    pub offer: Offer,
-    /// The statuses of its errors, each with the name of its schema, as OpenCode documents them.
+    /// How much of it Trefoil supports.
+    pub support: Support,
+    /// The statuses of its errors, each with the names of its schemas, as OpenCode documents them.
     pub errors: Vec<(u16, &'static [&'static str])>,
-    /// Whether it is about a directory.
+    /// Whether it takes a directory.
     pub scoped: bool,
-    /// Whether it is of the newer API, with its own form of errors.
+    /// Whether it belongs to the newer API, which has its own form of errors.
     pub v2: bool,
-    pub(crate) shape: fn(&mut SchemaGenerator) -> Shape,
+    pub(crate) schema: fn(&mut SchemaGenerator) -> OperationSchema,
     pub(crate) handler: Handler,
 }
 
-/// An operation with `{"name", "data"}` errors.
+/// Makes an operation with `{"name", "data"}` errors.
 pub fn operation<P, Q, B, R, F, Fut>(
     method: Method,
     path: &'static str,
@@ -88,25 +92,26 @@ pub fn operation<P, Q, B, R, F, Fut>(
 where
     P: DeserializeOwned + JsonSchema + Send + 'static,
     Q: DeserializeOwned + JsonSchema + Send + 'static,
-    B: Payload + 'static,
+    B: RequestBody + 'static,
     R: Reply,
-    F: Fn(Call<P, Q, B>) -> Fut + Send + Sync + 'static,
+    F: Fn(Request<P, Q, B>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<R, Error>> + Send + 'static,
 {
     let handler = Arc::new(handler);
-    let handle = move |incoming: Incoming| -> BoxFuture<'static, Result<Response<Body>, Error>> {
+    let handle = move |raw: RawRequest| -> BoxFuture<'static, Result<Response<Body>, Error>> {
         let handler = handler.clone();
         Box::pin(async move {
-            let Incoming { state, path: matched, parts, body } = incoming;
+            let RawRequest { state, path: matched_path, parts, body } = raw;
             let query = parts.uri.query().unwrap_or_default();
-            let (scope, directory_in_query) = scope(&parts.headers, query, &state.directory)?;
-            let path = parse_path(&matched, path)?;
+            let (scope, directory_in_query) = parse_scope(&parts.headers, query, &state.directory)?;
+            let path = parse_path(&matched_path, path)?;
             let query = parse_query(query)?;
-            let bytes = if B::WANTED { read_body(body).await? } else { Bytes::new() };
+            let bytes = if B::IS_READ { read_body(body).await? } else { Bytes::new() };
             let body = B::read(&bytes)?;
-            let (server, place) = (state.clone(), scope.clone());
-            let call = Call { state, scope, directory_in_query, path, query, body, parts };
-            let answer = handler(call).await.inspect_err(|error| server.tell_not_offered(&place, error))?;
+            let (shared, requested_scope) = (state.clone(), scope.clone());
+            let request = Request { state, scope, directory_in_query, path, query, body, parts };
+            let answer =
+                handler(request).await.inspect_err(|error| shared.notify_not_offered(&requested_scope, error))?;
             Ok(answer.into_response())
         })
     };
@@ -115,11 +120,11 @@ where
         method,
         path,
         summary,
-        offer: Offer::Done,
+        support: Support::Full,
         errors: vec![(400, BAD_REQUEST)],
         scoped: true,
         v2: false,
-        shape: |generator| Shape {
+        schema: |generator| OperationSchema {
             path: P::json_schema(generator),
             query: Q::json_schema(generator),
             body: B::schema(generator),
@@ -133,15 +138,15 @@ where
 const BAD_REQUEST: &[&str] = &["BadRequestError"];
 
 impl Operation {
-    /// Some of it is missing.
+    /// Marks it as partly supported.
     pub fn partial(mut self, missing: &'static str) -> Self {
-        self.offer = Offer::Partial(missing);
+        self.support = Support::Partial(missing);
         self
     }
 
-    /// It answers an error.
+    /// Marks it as not supported.
     pub fn not_offered(mut self, why: &'static str) -> Self {
-        self.offer = Offer::NotOffered(why);
+        self.support = Support::NotOffered(why);
         self
     }
 
@@ -152,30 +157,30 @@ impl Operation {
         self
     }
 
-    /// A session or message that is not there.
+    /// Documents the 404 of a missing session or message.
     pub fn not_found(self) -> Self {
         self.error(404, &["NotFoundError"])
     }
 
-    /// A turn runs.
+    /// Documents the 409 of a session whose turn is running.
     pub fn busy(self) -> Self {
         self.error(409, &["SessionBusyError"])
     }
 
-    /// It is of the newer API below `/api`.
+    /// Moves it to the newer API below `/api`.
     pub fn v2(mut self) -> Self {
         self.v2 = true;
         self.error(400, &["InvalidRequestError"]).error(401, &["UnauthorizedError"])
     }
 
-    /// It is about the whole server, not about a directory.
+    /// Marks it as global: it takes no directory.
     pub fn global(mut self) -> Self {
         self.scoped = false;
         self
     }
 }
 
-/// What an answer can be.
+/// A type that a handler can answer with.
 pub trait Reply {
     /// Its status.
     const STATUS: u16;
@@ -187,17 +192,17 @@ pub trait Reply {
 
 const JSON: &str = "application/json";
 
-/// A response with JSON in it.
+/// A response with a JSON body.
 pub fn json(body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
     response
 }
 
-/// A value as JSON.
-pub struct Data<T>(pub T);
+/// A value, sent as JSON.
+pub struct JsonReply<T>(pub T);
 
-impl<T: Serialize + JsonSchema> Reply for Data<T> {
+impl<T: Serialize + JsonSchema> Reply for JsonReply<T> {
     const STATUS: u16 = 200;
 
     fn schema(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
@@ -212,33 +217,33 @@ impl<T: Serialize + JsonSchema> Reply for Data<T> {
     }
 }
 
-/// A list that may lack something. A header says what: `files`, their `lines`, `patches`.
+/// A list that may be incomplete. A header names what is missing: `files`, their `lines`, `patches`.
 #[derive(Debug)]
-pub struct Cut<T> {
+pub struct TruncatedList<T> {
     /// The list.
     pub list: Vec<T>,
-    /// What it lacks.
+    /// What is missing.
     pub missing: Vec<&'static str>,
 }
 
-impl<T> Default for Cut<T> {
+impl<T> Default for TruncatedList<T> {
     fn default() -> Self {
         Self { list: Vec::new(), missing: Vec::new() }
     }
 }
 
-/// The header that says what an answer lacks.
+/// The header that names what a response lacks.
 pub const MISSING: HeaderName = HeaderName::from_static("x-trefoil-missing");
 
-impl<T: Serialize + JsonSchema> Reply for Cut<T> {
+impl<T: Serialize + JsonSchema> Reply for TruncatedList<T> {
     const STATUS: u16 = 200;
 
     fn schema(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
-        Data::<Vec<T>>::schema(generator)
+        JsonReply::<Vec<T>>::schema(generator)
     }
 
     fn into_response(self) -> Response<Body> {
-        let mut response = Data(self.list).into_response();
+        let mut response = JsonReply(self.list).into_response();
         if !self.missing.is_empty()
             && let Ok(missing) = HeaderValue::from_str(&self.missing.join(", "))
         {
@@ -248,25 +253,25 @@ impl<T: Serialize + JsonSchema> Reply for Cut<T> {
     }
 }
 
-/// A value that is JSON already.
-pub struct Raw<T> {
+/// A response that the handler has built itself; `T` documents its body.
+pub struct RawReply<T> {
     response: Response<Body>,
-    of: PhantomData<fn() -> T>,
+    body_type: PhantomData<fn() -> T>,
 }
 
-impl<T> Raw<T> {
-    /// A whole response, for those that set headers or write their body bit by bit.
+impl<T> RawReply<T> {
+    /// A complete response, for handlers that set headers or stream the body.
     pub fn response(response: Response<Body>) -> Self {
-        Self { response, of: PhantomData }
+        Self { response, body_type: PhantomData }
     }
 
-    /// JSON text.
+    /// Text that is JSON already.
     pub fn json(text: impl Into<Body>) -> Self {
         Self::response(json(text))
     }
 }
 
-impl<T: JsonSchema> Reply for Raw<T> {
+impl<T: JsonSchema> Reply for RawReply<T> {
     const STATUS: u16 = 200;
 
     fn schema(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
@@ -278,7 +283,7 @@ impl<T: JsonSchema> Reply for Raw<T> {
     }
 }
 
-/// Done, and nothing to say: 204.
+/// 204: done, nothing to return.
 pub struct NoContent;
 
 impl Reply for NoContent {
@@ -295,7 +300,7 @@ impl Reply for NoContent {
     }
 }
 
-/// It is being done, and there is nothing to say yet: 202.
+/// 202: accepted, nothing to return yet.
 pub struct Accepted;
 
 impl Reply for Accepted {
@@ -312,20 +317,20 @@ impl Reply for Accepted {
     }
 }
 
-/// A stream of events, each of that type.
-pub struct Events<T> {
+/// A stream of events of type `T`.
+pub struct EventStream<T> {
     body: Body,
-    of: PhantomData<fn() -> T>,
+    body_type: PhantomData<fn() -> T>,
 }
 
-impl<T> Events<T> {
-    /// From a body that is framed already.
+impl<T> EventStream<T> {
+    /// Wraps a body that is framed already.
     pub fn new(body: Body) -> Self {
-        Self { body, of: PhantomData }
+        Self { body, body_type: PhantomData }
     }
 }
 
-impl<T: JsonSchema> Reply for Events<T> {
+impl<T: JsonSchema> Reply for EventStream<T> {
     const STATUS: u16 = 200;
 
     fn schema(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
@@ -343,13 +348,13 @@ impl<T: JsonSchema> Reply for Events<T> {
     }
 }
 
-/// What cannot be returned: for operations that only ever refuse.
-pub struct Never<T> {
+/// The reply of an operation that always refuses; `T` documents what OpenCode returns.
+pub struct NeverReply<T> {
     never: std::convert::Infallible,
-    of: PhantomData<fn() -> T>,
+    body_type: PhantomData<fn() -> T>,
 }
 
-impl<T: JsonSchema> Reply for Never<T> {
+impl<T: JsonSchema> Reply for NeverReply<T> {
     const STATUS: u16 = 200;
 
     fn schema(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {

@@ -1,5 +1,5 @@
-//! The remote control of a terminal client: what it is asked to do, for clients that listen to events and for those that
-//! ask for the next request.
+//! The remote queue of a terminal client: requests for clients that listen to events, and for clients that poll for the
+//! next one.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,94 +10,94 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::Notify;
 
-/// The most requests that wait; the oldest gives way.
+/// The most requests that wait; beyond that the oldest is dropped.
 const MAX_WAITING: usize = 64;
 
-/// How long a request waits to be fetched: an old one must not surprise a client that comes much later.
-const GOOD_FOR: Duration = Duration::from_secs(30);
+/// How long a request waits to be fetched: an old one must not surprise a client that connects much later.
+const REQUEST_LIFETIME: Duration = Duration::from_secs(30);
 
-/// What a terminal client is asked to do.
+/// A request to a terminal client.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(inline)]
-pub struct Request {
+pub struct TuiRequest {
     /// The path that was called.
     pub path: String,
-    /// What was sent there.
+    /// The body that was sent.
     pub body: Json,
 }
 
-struct Waiting {
+struct QueuedRequest {
     directory: String,
-    until: Instant,
-    request: Request,
+    expires: Instant,
+    request: TuiRequest,
 }
 
 /// Requests that wait to be fetched, oldest first.
 #[derive(Default)]
-pub struct Control {
-    waiting: Mutex<VecDeque<Waiting>>,
-    more: Notify,
+pub struct TuiRequestQueue {
+    waiting: Mutex<VecDeque<QueuedRequest>>,
+    added: Notify,
 }
 
-impl Control {
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
+impl TuiRequestQueue {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<QueuedRequest>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a request for the client of a directory.
     pub fn push(&self, directory: &str, path: &str, body: Json) {
-        self.add(Instant::now(), directory, path, body);
+        self.push_at(Instant::now(), directory, path, body);
     }
 
-    fn add(&self, now: Instant, directory: &str, path: &str, body: Json) {
+    fn push_at(&self, now: Instant, directory: &str, path: &str, body: Json) {
         let mut waiting = self.waiting();
-        waiting.retain(|one| one.until > now);
+        waiting.retain(|queued| queued.expires > now);
         if waiting.len() >= MAX_WAITING {
             waiting.pop_front();
         }
-        let request = Request { path: path.to_owned(), body };
-        waiting.push_back(Waiting { directory: directory.to_owned(), until: now + GOOD_FOR, request });
-        self.more.notify_waiters();
+        let request = TuiRequest { path: path.to_owned(), body };
+        waiting.push_back(QueuedRequest { directory: directory.to_owned(), expires: now + REQUEST_LIFETIME, request });
+        self.added.notify_waiters();
     }
 
     /// Waits for the next request for a directory.
-    pub async fn next(&self, directory: &str) -> Request {
+    pub async fn next(&self, directory: &str) -> TuiRequest {
         loop {
-            let more = self.more.notified();
-            let mut more = std::pin::pin!(more);
-            // Before the look, so that what is added after it is not missed.
-            more.as_mut().enable();
+            let added = self.added.notified();
+            let mut added = std::pin::pin!(added);
+            // Enabled before the check, so that a request added after it is not missed.
+            added.as_mut().enable();
             if let Some(request) = self.take(directory) {
                 return request;
             }
-            more.await;
+            added.await;
         }
     }
 
-    fn take(&self, directory: &str) -> Option<Request> {
+    fn take(&self, directory: &str) -> Option<TuiRequest> {
         let mut waiting = self.waiting();
         let now = Instant::now();
-        waiting.retain(|one| one.until > now);
-        let index = waiting.iter().position(|one| one.directory == directory)?;
-        waiting.remove(index).map(|one| one.request)
+        waiting.retain(|queued| queued.expires > now);
+        let index = waiting.iter().position(|queued| queued.directory == directory)?;
+        waiting.remove(index).map(|queued| queued.request)
     }
 }
 
-/// How long a notice of ours is shown, in milliseconds: long enough to read a sentence.
-const NOTICE: u64 = 6_000;
+/// How long our own toasts are shown, in milliseconds: long enough to read a sentence.
+const TOAST_MILLIS: u64 = 6_000;
 
-/// A notice that something was not done.
-pub fn warning(message: &str) -> EventBody {
+/// A toast that says that something was not done.
+pub fn warning_toast(message: &str) -> EventBody {
     EventBody::TuiToastShow {
         title: None,
         message: message.to_owned(),
         variant: "warning".to_owned(),
-        duration: Some(NOTICE),
+        duration: Some(TOAST_MILLIS),
     }
 }
 
-/// The command that an older name stands for. Any other is passed on as it is.
-pub fn command(name: &str) -> &str {
+/// The current name of a command. Unknown names are passed on as they are.
+pub fn current_command_name(name: &str) -> &str {
     match name {
         "session_new" => "session.new",
         "session_share" => "session.share",
@@ -121,34 +121,34 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn requests_are_fetched_in_their_order_and_by_their_directory() {
-        let control = Control::default();
-        control.push("/a", "/tui/open-help", Json::Null);
-        control.push("/b", "/tui/append-prompt", serde_json::json!({ "text": "x" }));
-        control.push("/a", "/tui/clear-prompt", Json::Null);
-        assert_eq!(control.next("/b").await.body["text"], "x");
-        assert_eq!(control.next("/a").await.path, "/tui/open-help");
-        assert_eq!(control.next("/a").await.path, "/tui/clear-prompt");
-        let (next, ()) = tokio::join!(control.next("/a"), async { control.push("/a", "/tui/late", Json::Null) });
+    async fn requests_are_fetched_in_order_and_by_directory() {
+        let queue = TuiRequestQueue::default();
+        queue.push("/a", "/tui/open-help", Json::Null);
+        queue.push("/b", "/tui/append-prompt", serde_json::json!({ "text": "x" }));
+        queue.push("/a", "/tui/clear-prompt", Json::Null);
+        assert_eq!(queue.next("/b").await.body["text"], "x");
+        assert_eq!(queue.next("/a").await.path, "/tui/open-help");
+        assert_eq!(queue.next("/a").await.path, "/tui/clear-prompt");
+        let (next, ()) = tokio::join!(queue.next("/a"), async { queue.push("/a", "/tui/late", Json::Null) });
         assert_eq!(next.path, "/tui/late");
     }
 
     #[tokio::test]
     async fn old_and_too_many_requests_are_dropped() {
-        let control = Control::default();
-        let long_ago = Instant::now() - GOOD_FOR;
-        control.add(long_ago, "/a", "/tui/old", Json::Null);
-        assert_eq!(control.take("/a"), None);
+        let queue = TuiRequestQueue::default();
+        let long_ago = Instant::now() - REQUEST_LIFETIME;
+        queue.push_at(long_ago, "/a", "/tui/old", Json::Null);
+        assert_eq!(queue.take("/a"), None);
         for number in 0..=MAX_WAITING {
-            control.push("/a", "/tui/new", number.into());
+            queue.push("/a", "/tui/new", number.into());
         }
-        assert_eq!(control.next("/a").await.body, Json::from(1));
-        assert_eq!(control.waiting().len(), MAX_WAITING - 1);
+        assert_eq!(queue.next("/a").await.body, Json::from(1));
+        assert_eq!(queue.waiting().len(), MAX_WAITING - 1);
     }
 
     #[test]
-    fn older_names_of_commands() {
-        assert_eq!(command("messages_half_page_up"), "session.half.page.up");
-        assert_eq!(command("theme.switch"), "theme.switch");
+    fn old_command_names_are_translated() {
+        assert_eq!(current_command_name("messages_half_page_up"), "session.half.page.up");
+        assert_eq!(current_command_name("theme.switch"), "theme.switch");
     }
 }

@@ -1,4 +1,5 @@
-//! What OpenCode's terminal client and its web page read of the newer API below `/api`: the same things, in other words.
+//! The part of the newer API below `/api` that OpenCode's terminal client and web page read: the same data in another
+//! form.
 
 mod asks;
 mod files;
@@ -14,28 +15,35 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::State;
-use crate::call::Call;
-use crate::error::{Error, Where};
-use crate::operation::{Data, Operation, operation};
+use crate::error::{Error, RequestPart};
+use crate::operation::request::Request;
+use crate::operation::{JsonReply, Operation, operation};
 
 pub fn operations() -> Vec<Operation> {
     const PROVIDER: &str = "/api/provider/{providerID}";
     const INTEGRATION: &str = "/api/integration/{integrationID}";
-    let no_references = "references of the configuration have no effect yet";
+    let no_effect = "references in the configuration have no effect yet";
     let mut operations = vec![
-        operation(Method::GET, "/api/health", "v2.health.get", "Whether the server works.", health).v2().global(),
-        operation(Method::GET, "/api/location", "v2.location.get", "The place of a request.", place).v2(),
+        operation(Method::GET, "/api/health", "v2.health.get", "Whether the server is healthy.", health).v2().global(),
+        operation(Method::GET, "/api/location", "v2.location.get", "The location of a request.", location).v2(),
         operation(Method::GET, "/api/agent", "v2.agent.list", "The agents.", agents).v2(),
         operation(Method::GET, "/api/model", "v2.model.list", "The models that can be used.", models).v2(),
         operation(Method::GET, "/api/provider", "v2.provider.list", "The providers that can be used.", providers).v2(),
         operation(Method::GET, PROVIDER, "v2.provider.get", "A provider.", provider)
             .v2()
             .error(404, &["ProviderNotFoundError"]),
-        operation(Method::GET, "/api/integration", "v2.integration.list", "What can be connected.", integrations).v2(),
-        operation(Method::GET, INTEGRATION, "v2.integration.get", "One that can be connected.", integration).v2(),
+        operation(
+            Method::GET,
+            "/api/integration",
+            "v2.integration.list",
+            "The integrations that can be connected.",
+            integrations,
+        )
+        .v2(),
+        operation(Method::GET, INTEGRATION, "v2.integration.get", "An integration.", integration).v2(),
         operation(Method::GET, "/api/reference", "v2.reference.list", "The references.", references)
             .v2()
-            .partial(no_references),
+            .partial(no_effect),
         operation(Method::GET, "/api/command", "v2.command.list", "The commands.", commands).v2(),
         operation(Method::GET, "/api/skill", "v2.skill.list", "The skills.", skills).v2(),
     ];
@@ -43,7 +51,7 @@ pub fn operations() -> Vec<Operation> {
     operations
 }
 
-/// The server works.
+/// The server is healthy.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
 struct Health {
@@ -51,12 +59,12 @@ struct Health {
     healthy: bool,
 }
 
-async fn health(call: Call) -> Result<Data<Health>, Error> {
-    super::global::well(&call.state)?;
-    Ok(Data(Health { healthy: true }))
+async fn health(request: Request) -> Result<JsonReply<Health>, Error> {
+    super::service::global::check_health(&request.state)?;
+    Ok(JsonReply(Health { healthy: true }))
 }
 
-/// The place of a request.
+/// The location of a request.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "LocationInfo")]
 struct Location {
@@ -74,49 +82,49 @@ struct LocationProject {
     directory: String,
 }
 
-/// Something that is of no place.
+/// Data without a location.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Bare<T> {
+struct DataOnly<T> {
     data: T,
 }
 
-/// Something, and the place it is of.
+/// Data with the location that it belongs to.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct At<T> {
+struct WithLocation<T> {
     location: Location,
     data: T,
 }
 
-async fn location(state: &State, scope: &Scope) -> Result<Location, Error> {
+async fn location_of(state: &State, scope: &Scope) -> Result<Location, Error> {
     let workspace = scope.workspace.clone();
     if let Some(other) = workspace.as_ref().filter(|id| !id.starts_with("wrk")) {
         let message = format!("Expected a string starting with \"wrk\", got {other:?}\n  at [\"workspace\"]");
-        return Err(Error::bad_request(Where::Query, message));
+        return Err(Error::bad_request(RequestPart::Query, message));
     }
     let project = state.engine.project(scope).await?;
     let project = LocationProject { id: project.id, directory: project.worktree };
     Ok(Location { directory: scope.directory.clone(), workspace, project })
 }
 
-async fn place(call: Call) -> Result<Data<Location>, Error> {
-    Ok(Data(location(&call.state, &call.scope).await?))
+async fn location(request: Request) -> Result<JsonReply<Location>, Error> {
+    Ok(JsonReply(location_of(&request.state, &request.scope).await?))
 }
 
-async fn at<T>(state: &State, scope: &Scope, data: T) -> Result<Data<At<T>>, Error> {
-    Ok(Data(At { location: location(state, scope).await?, data }))
+async fn with_location<T>(state: &State, scope: &Scope, data: T) -> Result<JsonReply<WithLocation<T>>, Error> {
+    Ok(JsonReply(WithLocation { location: location_of(state, scope).await?, data }))
 }
 
-/// What goes into the requests of an agent, a model or a provider. Headers may be secrets, and are not shown.
+/// Additions to the model requests of an agent, a model or a provider. Headers may be secrets, so they are left out.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "ProviderRequest")]
-struct Request {
+struct RequestOptions {
     headers: IndexMap<String, String>,
     body: JsonMap,
 }
 
-/// A model by name.
+/// A model, by name.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ModelRef")]
 struct NamedModel {
@@ -133,7 +141,7 @@ impl NamedModel {
     }
 }
 
-/// A rule.
+/// A permission rule.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "PermissionV2Rule")]
 struct Rule {
@@ -151,20 +159,20 @@ enum Effect {
     Ask,
 }
 
-/// Rules in their order.
+/// Permission rules, in order.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "PermissionV2Ruleset")]
 struct Rules(Vec<Rule>);
 
-/// How a client paints an agent: `#rrggbb`, or the name of a colour of its theme.
+/// The colour of an agent in clients: `#rrggbb`, or the name of a theme colour.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "AgentColor", extend("anyOf" = [
     { "type": "string", "pattern": "^#[0-9a-fA-F]{6}$" },
-    { "type": "string", "enum": Color::NAMES },
+    { "type": "string", "enum": AgentColor::NAMES },
 ]))]
-struct Color(String);
+struct AgentColor(String);
 
-impl Color {
+impl AgentColor {
     const NAMES: [&str; 7] = ["primary", "secondary", "accent", "success", "warning", "error", "info"];
 
     fn new(text: String) -> Option<Self> {
@@ -181,7 +189,7 @@ struct AgentInfo {
     id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<NamedModel>,
-    request: Request,
+    request: RequestOptions,
     #[serde(skip_serializing_if = "Option::is_none")]
     system: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -189,7 +197,7 @@ struct AgentInfo {
     mode: AgentMode,
     hidden: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    color: Option<Color>,
+    color: Option<AgentColor>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0))]
     steps: Option<u32>,
@@ -216,36 +224,36 @@ impl From<Agent> for AgentInfo {
         Self {
             id: agent.name,
             model: agent.model.map(|model| NamedModel::new(model, agent.variant)),
-            request: Request { headers: IndexMap::new(), body },
+            request: RequestOptions { headers: IndexMap::new(), body },
             system: agent.prompt,
             description: agent.description,
             mode: agent.mode,
             hidden: agent.hidden.unwrap_or_default(),
-            color: agent.color.and_then(Color::new),
+            color: agent.color.and_then(AgentColor::new),
             steps: agent.steps,
             permissions: Rules(rules.collect()),
         }
     }
 }
 
-async fn agents(call: Call) -> Result<Data<At<Vec<AgentInfo>>>, Error> {
-    let agents = call.state.engine.agents(&call.scope).await?;
-    at(&call.state, &call.scope, agents.into_iter().map(AgentInfo::from).collect()).await
+async fn agents(request: Request) -> Result<JsonReply<WithLocation<Vec<AgentInfo>>>, Error> {
+    let agents = request.state.engine.agents(&request.scope).await?;
+    with_location(&request.state, &request.scope, agents.into_iter().map(AgentInfo::from).collect()).await
 }
 
-/// How a provider is reached.
+/// How to reach a provider.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 #[schemars(rename = "ProviderApi")]
 enum ProviderApi {
-    /// By the wire that an AI SDK package speaks.
+    /// Over the protocol of an AI SDK package.
     #[schemars(title = "ProviderAISDK")]
     AiSdk {
         package: String,
         #[serde(skip_serializing_if = "Option::is_none")]
         url: Option<String>,
     },
-    /// Inside of this program.
+    /// Inside this program.
     #[schemars(title = "ProviderNative")]
     Native { settings: JsonMap },
 }
@@ -260,7 +268,7 @@ impl ProviderApi {
     }
 }
 
-/// How a model is reached.
+/// How to reach a model.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ModelApi")]
 struct ModelApi {
@@ -269,10 +277,10 @@ struct ModelApi {
     api: ProviderApi,
 }
 
-/// What a model takes and gives.
+/// What a model accepts and produces.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ModelCapabilities")]
-struct Capabilities {
+struct ModelCapabilities {
     tools: bool,
     input: Vec<&'static str>,
     output: Vec<&'static str>,
@@ -281,7 +289,7 @@ struct Capabilities {
 /// Prices per million tokens.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ModelCost")]
-struct Price {
+struct ModelCost {
     input: Usd,
     output: Usd,
     cache: api::CostTier,
@@ -290,7 +298,7 @@ struct Price {
 /// A named set of options.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Variant {
+struct ModelVariant {
     id: String,
     headers: IndexMap<String, String>,
     body: JsonMap,
@@ -299,7 +307,7 @@ struct Variant {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
 struct ModelTime {
-    /// Milliseconds; 0 if nobody knows.
+    /// In milliseconds; 0 if unknown.
     #[schemars(with = "f64")]
     released: i64,
 }
@@ -334,23 +342,29 @@ struct ModelInfo {
     family: Option<String>,
     name: String,
     api: ModelApi,
-    capabilities: Capabilities,
+    capabilities: ModelCapabilities,
     request: ModelRequest,
-    variants: Vec<Variant>,
+    variants: Vec<ModelVariant>,
     time: ModelTime,
-    cost: Vec<Price>,
+    cost: Vec<ModelCost>,
     status: ModelStatus,
     enabled: bool,
     limit: ModelLimit,
 }
 
-fn kinds(of: &Modalities) -> Vec<&'static str> {
-    let all = [("text", of.text), ("audio", of.audio), ("image", of.image), ("video", of.video), ("pdf", of.pdf)];
+fn modality_names(modalities: &Modalities) -> Vec<&'static str> {
+    let all = [
+        ("text", modalities.text),
+        ("audio", modalities.audio),
+        ("image", modalities.image),
+        ("video", modalities.video),
+        ("pdf", modalities.pdf),
+    ];
     all.into_iter().filter_map(|(kind, has)| has.then_some(kind)).collect()
 }
 
 /// Midnight of a day in UTC, in milliseconds.
-fn midnight(day: &str) -> i64 {
+fn midnight_millis(day: &str) -> i64 {
     let day = day.parse::<chrono::NaiveDate>().ok();
     day.map_or(0, |day| day.and_time(chrono::NaiveTime::MIN).and_utc().timestamp_millis())
 }
@@ -360,15 +374,15 @@ impl From<Model> for ModelInfo {
         let variants = model.variants.into_iter().flatten();
         Self {
             api: ModelApi { id: model.api.id, api: ProviderApi::new(&model.api.npm, &model.api.url) },
-            capabilities: Capabilities {
+            capabilities: ModelCapabilities {
                 tools: model.capabilities.toolcall,
-                input: kinds(&model.capabilities.input),
-                output: kinds(&model.capabilities.output),
+                input: modality_names(&model.capabilities.input),
+                output: modality_names(&model.capabilities.output),
             },
             request: ModelRequest { headers: IndexMap::new(), body: model.options },
-            variants: variants.map(|(id, body)| Variant { id, headers: IndexMap::new(), body }).collect(),
-            time: ModelTime { released: midnight(&model.release_date) },
-            cost: vec![Price { input: model.cost.input, output: model.cost.output, cache: model.cost.cache }],
+            variants: variants.map(|(id, body)| ModelVariant { id, headers: IndexMap::new(), body }).collect(),
+            time: ModelTime { released: midnight_millis(&model.release_date) },
+            cost: vec![ModelCost { input: model.cost.input, output: model.cost.output, cache: model.cost.cache }],
             limit: ModelLimit { context: model.limit.context, input: model.limit.input, output: model.limit.output },
             id: model.id,
             provider: model.provider_id,
@@ -380,10 +394,10 @@ impl From<Model> for ModelInfo {
     }
 }
 
-async fn models(call: Call) -> Result<Data<At<Vec<ModelInfo>>>, Error> {
-    let providers = call.state.engine.providers(&call.scope).await?;
+async fn models(request: Request) -> Result<JsonReply<WithLocation<Vec<ModelInfo>>>, Error> {
+    let providers = request.state.engine.providers(&request.scope).await?;
     let models = providers.into_iter().flat_map(|provider| provider.models.into_values()).map(ModelInfo::from);
-    at(&call.state, &call.scope, models.collect()).await
+    with_location(&request.state, &request.scope, models.collect()).await
 }
 
 /// A provider.
@@ -393,21 +407,26 @@ struct ProviderInfo {
     id: String,
     name: String,
     api: ProviderApi,
-    request: Request,
+    request: RequestOptions,
 }
 
 impl From<Provider> for ProviderInfo {
     fn from(provider: Provider) -> Self {
-        // Models know how they are reached; nearly always all of a provider in the same way.
+        // Only models know how they are reached, nearly always all of a provider in the same way.
         let first = provider.models.values().next();
         let (npm, url) = first.map_or(("", ""), |model| (model.api.npm.as_str(), model.api.url.as_str()));
-        Self { api: ProviderApi::new(npm, url), id: provider.id, name: provider.name, request: Request::default() }
+        Self {
+            api: ProviderApi::new(npm, url),
+            id: provider.id,
+            name: provider.name,
+            request: RequestOptions::default(),
+        }
     }
 }
 
-async fn providers(call: Call) -> Result<Data<At<Vec<ProviderInfo>>>, Error> {
-    let providers = call.state.engine.providers(&call.scope).await?;
-    at(&call.state, &call.scope, providers.into_iter().map(ProviderInfo::from).collect()).await
+async fn providers(request: Request) -> Result<JsonReply<WithLocation<Vec<ProviderInfo>>>, Error> {
+    let providers = request.state.engine.providers(&request.scope).await?;
+    with_location(&request.state, &request.scope, providers.into_iter().map(ProviderInfo::from).collect()).await
 }
 
 /// A provider in the path.
@@ -417,38 +436,38 @@ struct ProviderPath {
     provider: String,
 }
 
-async fn provider(call: Call<ProviderPath>) -> Result<Data<At<ProviderInfo>>, Error> {
-    let id = call.path.provider;
-    let providers = call.state.engine.providers(&call.scope).await?;
+async fn provider(request: Request<ProviderPath>) -> Result<JsonReply<WithLocation<ProviderInfo>>, Error> {
+    let id = request.path.provider;
+    let providers = request.state.engine.providers(&request.scope).await?;
     let found = providers.into_iter().find(|provider| provider.id == id).ok_or_else(|| {
         let fields = [("providerID", id.as_str())];
         Error::tagged(StatusCode::NOT_FOUND, "ProviderNotFoundError", &fields, format!("Provider not found: {id}"))
     })?;
-    at(&call.state, &call.scope, found.into()).await
+    with_location(&request.state, &request.scope, found.into()).await
 }
 
-/// A way to connect something.
+/// A way to connect an integration.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 #[schemars(rename = "IntegrationMethod")]
-enum Means {
-    /// A key that is stored.
+enum IntegrationMethod {
+    /// With a stored key.
     #[schemars(title = "IntegrationKeyMethod")]
     Key {},
-    /// A key in the environment.
+    /// With a key in the environment.
     #[schemars(title = "IntegrationEnvMethod")]
     Env { names: Vec<String> },
 }
 
-/// How something is connected.
+/// How an integration is connected.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 #[schemars(rename = "ConnectionInfo")]
-enum Connection {
-    /// By a key that is stored.
+enum IntegrationConnection {
+    /// With a stored key.
     #[schemars(title = "ConnectionCredentialInfo")]
     Credential { id: String, label: &'static str },
-    /// By a key in the environment.
+    /// With a key in the environment.
     #[schemars(title = "ConnectionEnvInfo")]
     Env { name: String },
 }
@@ -459,30 +478,31 @@ enum Connection {
 struct Integration {
     id: String,
     name: String,
-    methods: Vec<Means>,
-    connections: Vec<Connection>,
+    methods: Vec<IntegrationMethod>,
+    connections: Vec<IntegrationConnection>,
 }
 
-async fn all_integrations(state: &State, scope: &Scope) -> Result<Vec<Integration>, Error> {
+async fn list_integrations(state: &State, scope: &Scope) -> Result<Vec<Integration>, Error> {
     let connected = state.engine.providers(scope).await?;
     let loaded = state.engine.loaded(scope);
     // Scripts need no connection.
-    let real = connected.into_iter().filter(|provider| provider.source != ProviderSource::Custom);
+    let connectable = connected.into_iter().filter(|provider| provider.source != ProviderSource::Custom);
     let integration = |provider: Provider| {
         let stored = (provider.source == ProviderSource::Api)
-            .then(|| Connection::Credential { id: provider.id.clone(), label: "API key" });
+            .then(|| IntegrationConnection::Credential { id: provider.id.clone(), label: "API key" });
         let set = provider.env.iter().filter(|name| state.engine.is_set(name));
-        let connections = stored.into_iter().chain(set.map(|name| Connection::Env { name: name.clone() })).collect();
-        let env = (!provider.env.is_empty()).then_some(Means::Env { names: provider.env });
-        let methods = std::iter::once(Means::Key {}).chain(env).collect();
+        let connections =
+            stored.into_iter().chain(set.map(|name| IntegrationConnection::Env { name: name.clone() })).collect();
+        let env = (!provider.env.is_empty()).then_some(IntegrationMethod::Env { names: provider.env });
+        let methods = std::iter::once(IntegrationMethod::Key {}).chain(env).collect();
         Integration { id: provider.id, name: provider.name, methods, connections }
     };
-    Ok(real.chain(loaded.connectable.iter().cloned()).map(integration).collect())
+    Ok(connectable.chain(loaded.connectable.iter().cloned()).map(integration).collect())
 }
 
-async fn integrations(call: Call) -> Result<Data<At<Vec<Integration>>>, Error> {
-    let all = all_integrations(&call.state, &call.scope).await?;
-    at(&call.state, &call.scope, all).await
+async fn integrations(request: Request) -> Result<JsonReply<WithLocation<Vec<Integration>>>, Error> {
+    let all = list_integrations(&request.state, &request.scope).await?;
+    with_location(&request.state, &request.scope, all).await
 }
 
 /// An integration in the path.
@@ -492,23 +512,23 @@ struct IntegrationPath {
     integration: String,
 }
 
-/// One that is not there is `null`.
+/// An integration; `null` if there is none.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline)]
-struct Found(#[schemars(schema_with = "integration_or_null")] Option<Integration>);
+struct IntegrationOrNull(#[schemars(schema_with = "integration_or_null")] Option<Integration>);
 
 fn integration_or_null(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({ "anyOf": [generator.subschema_for::<Integration>(), { "type": "null" }] })
 }
 
-async fn integration(call: Call<IntegrationPath>) -> Result<Data<At<Found>>, Error> {
-    let all = all_integrations(&call.state, &call.scope).await?;
-    let found = all.into_iter().find(|one| one.id == call.path.integration);
-    at(&call.state, &call.scope, Found(found)).await
+async fn integration(request: Request<IntegrationPath>) -> Result<JsonReply<WithLocation<IntegrationOrNull>>, Error> {
+    let all = list_integrations(&request.state, &request.scope).await?;
+    let found = all.into_iter().find(|one| one.id == request.path.integration);
+    with_location(&request.state, &request.scope, IntegrationOrNull(found)).await
 }
 
-/// Where a reference comes from.
+/// The source of a reference.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 #[schemars(rename = "ReferenceSource")]
@@ -522,7 +542,7 @@ enum ReferenceSource {
     Git { repository: String, branch: Option<String>, description: Option<String>, hidden: Option<bool> },
 }
 
-/// Something beside the project that agents may look at.
+/// Material outside the project that agents may read.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "ReferenceInfo")]
 struct Reference {
@@ -533,8 +553,8 @@ struct Reference {
     source: ReferenceSource,
 }
 
-async fn references(call: Call) -> Result<Data<At<Vec<Reference>>>, Error> {
-    at(&call.state, &call.scope, Vec::new()).await
+async fn references(request: Request) -> Result<JsonReply<WithLocation<Vec<Reference>>>, Error> {
+    with_location(&request.state, &request.scope, Vec::new()).await
 }
 
 /// A command.
@@ -567,11 +587,11 @@ impl From<Command> for CommandInfo {
     }
 }
 
-async fn commands(call: Call) -> Result<Data<At<Vec<CommandInfo>>>, Error> {
-    let commands = call.state.engine.commands(&call.scope).await?;
-    // Skills have a list of their own.
+async fn commands(request: Request) -> Result<JsonReply<WithLocation<Vec<CommandInfo>>>, Error> {
+    let commands = request.state.engine.commands(&request.scope).await?;
+    // Skills have their own list.
     let commands = commands.into_iter().filter(|command| command.source != Some(CommandSource::Skill));
-    at(&call.state, &call.scope, commands.map(CommandInfo::from).collect()).await
+    with_location(&request.state, &request.scope, commands.map(CommandInfo::from).collect()).await
 }
 
 /// A skill.
@@ -585,13 +605,13 @@ struct SkillInfo {
     content: String,
 }
 
-async fn skills(call: Call) -> Result<Data<At<Vec<SkillInfo>>>, Error> {
-    let skills = call.state.engine.skills(&call.scope).await?;
+async fn skills(request: Request) -> Result<JsonReply<WithLocation<Vec<SkillInfo>>>, Error> {
+    let skills = request.state.engine.skills(&request.scope).await?;
     let skills = skills.into_iter().map(|skill| SkillInfo {
         name: skill.name,
         description: skill.description,
         location: skill.location,
         content: skill.content,
     });
-    at(&call.state, &call.scope, skills.collect()).await
+    with_location(&request.state, &request.scope, skills.collect()).await
 }

@@ -17,7 +17,7 @@ async fn rig() -> Rig {
     rig
 }
 
-/// Lists of things with names become objects, so that each is compared with its namesake.
+/// Turns lists of named things into objects, so that each is compared with its namesake.
 fn by_name(value: &Value) -> Value {
     let name = |item: &Value| Some(item.get("id").or(item.get("name"))?.as_str()?.to_owned());
     match value {
@@ -30,7 +30,7 @@ fn by_name(value: &Value) -> Value {
     }
 }
 
-/// Where keys or types differ; of lists, the first items are compared.
+/// Adds a line for each place where keys or types differ; of lists, the first items are compared.
 fn differences(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String>) {
     match (theirs, ours) {
         (Value::Object(left), Value::Object(right)) => {
@@ -55,13 +55,13 @@ fn differences(place: &str, theirs: &Value, ours: &Value, found: &mut Vec<String
 
 /// What may differ, and why.
 const ACCEPTED: &[&str] = &[
-    // What repeats unknown keys of an agent and fills in empty rules is the file's text to us.
+    // OpenCode repeats unknown keys of an agent and fills in empty rules; we return the file's text.
     "*/agent/zed/options: theirs only",
     "*/agent/zed/permission: theirs only",
     // Secrets do not leave the server.
     "*/options/apiKey: theirs only",
     "*/api/settings: theirs only",
-    // The offline scripts are always there.
+    // The offline scripts are always listed.
     "*/script: ours only",
     "/api/model/data/demo: ours only",
     // A key can be stored for every provider; one that is not enabled is not offered.
@@ -69,33 +69,33 @@ const ACCEPTED: &[&str] = &[
     "/api/integration/data/fake: ours only",
     "/api/integration/fake/data: theirs null*",
     "/api/integration/data/openai: theirs only",
-    // Models say what is known of them.
+    // Models report what is known of them.
     "*/fake-small/family: theirs only",
     "*/fake-small/variants: theirs only",
-    // Options stand as they are written; the wire's own names are the wire's business.
+    // Options are returned as written; the provider's own option names are not translated.
     "/api/model/data/fake-model/variants/*/body/*",
-    // Only agents with a prompt of their own have one, and those with a temperature say it.
+    // Only agents with a prompt of their own have one, and only those with a temperature report it.
     "/api/agent/data/build/system: theirs only",
     "/api/agent/data/title/request/body/temperature: ours only",
 ];
 
 #[tokio::test]
-async fn bodies_have_the_recorded_shapes() {
+async fn responses_have_the_recorded_shapes() {
     let rig = rig().await;
     let mut found = Vec::new();
     for (path, theirs) in recorded()["bodies"].as_object().unwrap() {
         let ours = rig.get(path).await;
         differences(path, &by_name(theirs), &by_name(&ours), &mut found);
     }
-    let fits = |pattern: &str| found.iter().any(|line| api::wildcard(pattern, line));
-    let stale: Vec<_> = ACCEPTED.iter().filter(|pattern| !fits(pattern)).collect();
-    assert!(stale.is_empty(), "these fit no difference any more: {stale:?}");
+    let matches = |pattern: &str| found.iter().any(|line| api::wildcard(pattern, line));
+    let stale: Vec<_> = ACCEPTED.iter().filter(|pattern| !matches(pattern)).collect();
+    assert!(stale.is_empty(), "these match no difference any more: {stale:?}");
     found.retain(|line| !ACCEPTED.iter().any(|pattern| api::wildcard(pattern, line)));
     assert!(found.is_empty(), "{} differences:\n{}", found.len(), found.join("\n"));
 }
 
 #[tokio::test]
-async fn values_are_those_of_the_configuration() {
+async fn values_come_from_the_configuration() {
     let rig = rig().await;
     let (recorded, named) = (recorded(), |value: &Value, name: &str| by_name(value)[name].clone());
     let agent = named(&rig.get("/agent").await, "zed");
@@ -130,7 +130,7 @@ async fn values_are_those_of_the_configuration() {
 }
 
 #[tokio::test]
-async fn no_answer_holds_a_secret() {
+async fn no_response_contains_a_secret() {
     let mut config = recorded()["config"].clone();
     config["provider"]["fake"]["options"]["headers"] = json!({"Authorization": "sk-header"});
     config["provider"]["fake"]["models"]["fake-model"]["headers"] = json!({"x-key": "sk-model-header"});
@@ -146,7 +146,7 @@ async fn no_answer_holds_a_secret() {
 }
 
 #[tokio::test]
-async fn a_change_of_the_users_configuration_keeps_comments_and_reaches_everybody() {
+async fn changing_the_user_configuration_keeps_comments_and_reaches_all_clients() {
     let rig = rig().await;
     let file = ".config/opencode/opencode.jsonc";
     let path = rig.project.write_home(file, "{\n  // mine\n  \"username\": \"before\"\n}\n");
@@ -164,13 +164,13 @@ async fn a_change_of_the_users_configuration_keeps_comments_and_reaches_everybod
     assert_eq!(everywhere.wait_for("global.disposed").await["directory"], "global");
     here.wait_for("server.instance.disposed").await;
     assert_eq!(here.next().await, None, "the directory's stream ends");
-    // null takes a key away.
+    // null removes a key.
     let (_, body) = rig.send(Method::PATCH, "/global/config", Some(json!({"username": null}))).await;
     assert_eq!(body.get("username"), None);
 }
 
 #[tokio::test]
-async fn a_change_of_a_project_takes_effect_there() {
+async fn changing_a_project_configuration_takes_effect_there() {
     let rig = rig().await;
     rig.get("/config").await;
     let mut events = rig.events("/global/event").await;
@@ -184,7 +184,7 @@ async fn a_change_of_a_project_takes_effect_there() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_refused_and_changes_nothing() {
+async fn an_invalid_change_is_refused_and_changes_nothing() {
     let rig = rig().await;
     rig.project.write("opencode.json", "{\"username\": \"u\"}");
     for (body, part) in [
@@ -212,7 +212,7 @@ async fn what_is_wrong_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_change_of_nothing_leaves_no_file_behind() {
+async fn an_empty_change_creates_no_file() {
     let rig = Rig::on(testkit::TempProject::new()).await;
     for (change, status) in [(json!({}), 200), (json!({"model": null}), 200), (json!({"nonsense": 1}), 400)] {
         for path in ["/config", "/global/config"] {
@@ -252,7 +252,7 @@ async fn a_stored_key_connects_a_provider_until_it_is_removed() {
 }
 
 #[tokio::test]
-async fn logins_are_refused_in_words_that_clients_know() {
+async fn logins_are_refused_with_an_error_that_clients_know() {
     let rig = rig().await;
     for end in ["authorize", "callback"] {
         let path = format!("/provider/fake/oauth/{end}");

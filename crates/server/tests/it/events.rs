@@ -1,4 +1,4 @@
-//! Event streams: their framing, how they are resumed, and how they end.
+//! Event streams: their framing, how they resume, and how they end.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ async fn rename(rig: &Rig, session: &str, title: &str) {
     assert_eq!(status, 200, "{body}");
 }
 
-/// The raw text of a stream up to and including the frame that has this text.
+/// The raw text of a stream up to and including the frame that contains `wanted`.
 async fn text_until(response: &mut reqwest::Response, wanted: &str) -> String {
     let mut text = String::new();
     let limit = tokio::time::Instant::now() + WAIT;
@@ -50,7 +50,7 @@ async fn get(rig: &Rig, path: &str, last: Option<&str>) -> reqwest::Response {
 }
 
 #[tokio::test]
-async fn frames_look_as_recorded_and_durable_ones_have_a_cursor() {
+async fn frames_are_as_recorded_and_durable_ones_have_a_cursor() {
     let rig = Rig::new(json!({})).await;
     let mut response = get(&rig, "/event", None).await;
     let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
@@ -69,7 +69,7 @@ async fn frames_look_as_recorded_and_durable_ones_have_a_cursor() {
 }
 
 #[tokio::test]
-async fn a_stream_is_resumed_without_a_gap_and_without_repeating() {
+async fn a_resumed_stream_has_no_gaps_and_no_repeats() {
     let rig = Rig::new(json!({})).await;
     let mut response = get(&rig, "/event", None).await;
     let id = session(&rig, "first").await;
@@ -96,7 +96,7 @@ async fn a_stream_is_resumed_without_a_gap_and_without_repeating() {
 }
 
 #[tokio::test]
-async fn a_cursor_that_is_not_of_this_log_means_reading_anew() {
+async fn an_unknown_cursor_causes_a_resync() {
     let rig = Rig::new(json!({})).await;
     let id = session(&rig, "first").await;
     for unknown in ["nonsense", "1-evt_ffffffffffffAAAAAAAAAAAAAA", "999999999-evt_000000000000AAAAAAAAAAAAAA"] {
@@ -110,12 +110,12 @@ async fn a_cursor_that_is_not_of_this_log_means_reading_anew() {
         assert_eq!(disposed["properties"]["directory"], rig.project.directory());
         rename(&rig, &id, unknown).await;
         let updated = events.wait_for("session.updated").await;
-        assert_eq!(updated["properties"]["info"]["title"], unknown, "events go on");
+        assert_eq!(updated["properties"]["info"]["title"], unknown, "events continue");
     }
 }
 
 #[tokio::test]
-async fn a_directory_hears_its_own_events_and_the_global_stream_all() {
+async fn a_directory_gets_its_own_events_and_the_global_stream_gets_all() {
     let rig = Rig::new(json!({})).await;
     let other = rig.project.root().join("other");
     std::fs::create_dir(&other).unwrap();
@@ -125,7 +125,7 @@ async fn a_directory_hears_its_own_events_and_the_global_stream_all() {
     let (_, made) = rig.send(Method::POST, &path, Some(json!({"title": "there"}))).await;
     let own = session(&rig, "here").await;
     let first = here.wait_for("session.created").await;
-    assert_eq!(first["properties"]["sessionID"], own.as_str(), "the other directory's is not heard");
+    assert_eq!(first["properties"]["sessionID"], own.as_str(), "events of the other directory are not sent");
     let event = all.wait_for("session.created").await;
     assert_eq!(event["payload"]["properties"]["sessionID"], made["id"]);
     assert_eq!(event["directory"], other.to_str().unwrap());
@@ -139,7 +139,7 @@ async fn a_directory_hears_its_own_events_and_the_global_stream_all() {
 }
 
 #[tokio::test]
-async fn a_stream_shows_that_it_lives() {
+async fn a_stream_sends_heartbeats() {
     let rig = Rig::new(json!({})).await;
     let mut events = rig.events("/event").await;
     let beat = events.wait_for("server.heartbeat").await;
@@ -147,7 +147,7 @@ async fn a_stream_shows_that_it_lives() {
 }
 
 #[tokio::test]
-async fn a_dropped_directory_ends_its_stream_but_not_the_global_one() {
+async fn disposing_a_directory_ends_its_stream_but_not_the_global_one() {
     let rig = Rig::new(json!({})).await;
     let mut events = rig.events("/event").await;
     let mut all = rig.events("/global/event").await;
@@ -161,7 +161,7 @@ async fn a_dropped_directory_ends_its_stream_but_not_the_global_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_subscriber_is_cut_by_an_error_and_nobody_else_waits() {
+async fn a_slow_subscriber_is_disconnected_with_an_error_and_delays_nobody() {
     let rig = Rig::new(json!({"model": "script/demo"})).await;
     let address = rig.url.strip_prefix("http://").unwrap().to_owned();
     let mut slow = TcpStream::connect(&address).unwrap();
@@ -174,13 +174,13 @@ async fn a_slow_subscriber_is_cut_by_an_error_and_nobody_else_waits() {
     let prompt = json!({"parts": [{"type": "text", "text": r#"SCRIPT: [{"chunks": 60000}]"#}]});
     let (status, answer) = rig.send(Method::POST, &format!("/session/{id}/message"), Some(prompt)).await;
     assert_eq!(status, 200);
-    assert!(answer["parts"].to_string().contains("w59999"), "the turn came to its end");
+    assert!(answer["parts"].to_string().contains("w59999"), "the turn ended");
     let read = tokio::task::spawn_blocking(move || {
         let mut all = Vec::new();
         let end = slow.read_to_end(&mut all);
         (end.is_err(), all.ends_with(b"0\r\n\r\n"), all.len())
     });
     let (_reset, clean, bytes) = read.await.unwrap();
-    assert!(!clean, "after a clean end clients do not connect again");
-    assert!(bytes < 60_000 * 150, "it was cut before it had everything: {bytes} bytes");
+    assert!(!clean, "clients do not reconnect after a clean end");
+    assert!(bytes < 60_000 * 150, "it was disconnected before it had everything: {bytes} bytes");
 }

@@ -1,4 +1,4 @@
-//! What clients are told while the database refuses writes: why, with a status that says whether to try again.
+//! The errors of requests while the database refuses writes: they say why, and their status whether to retry.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use reqwest::Method;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-/// A server whose store waits for no lock to speak of.
+/// A server whose store hardly waits for locks.
 async fn rig(options: store::Options) -> Rig {
     let options = store::Options { busy_timeout: Duration::from_millis(50), ..options };
     Rig::on_store(json!({"model": "script/demo"}), options).await
@@ -28,7 +28,7 @@ fn parts(text: &str) -> Value {
     json!({"parts": [{"type": "text", "text": text}]})
 }
 
-/// What can be asked for outside of a turn.
+/// Writes outside of a turn.
 fn writes(session: &str) -> Vec<(Method, String, Value)> {
     vec![
         (Method::POST, "/session".to_owned(), json!({})),
@@ -42,29 +42,29 @@ fn writes(session: &str) -> Vec<(Method, String, Value)> {
     ]
 }
 
-async fn are_refused(rig: &Rig, session: &str, why: &str) {
+async fn assert_writes_are_refused(rig: &Rig, session: &str, why: &str) {
     for (method, path, body) in writes(session) {
         let (status, error) = rig.send(method.clone(), &path, Some(body)).await;
         assert_eq!((status, &error["_tag"]), (503, &json!("ServiceUnavailableError")), "{method} {path}: {error}");
         assert!(error["message"].as_str().unwrap().contains(why), "{method} {path}: {error}");
     }
-    assert_eq!(rig.get(&format!("{session}/message")).await, json!([]), "nothing came of it");
+    assert_eq!(rig.get(&format!("{session}/message")).await, json!([]), "nothing was stored");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_a_503_that_says_so() {
+async fn a_locked_database_is_a_503() {
     let rig = rig(store::Options::default()).await;
     let session = session(&rig).await;
     let other = Connection::open(database(&rig)).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    are_refused(&rig, &session, "locked").await;
+    assert_writes_are_refused(&rig, &session, "locked").await;
     other.execute_batch("ROLLBACK").unwrap();
     let (status, answer) = rig.send(Method::POST, &format!("{session}/message"), Some(parts("hello"))).await;
     assert_eq!(status, 200, "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_a_507_that_says_so() {
+async fn a_full_disk_is_a_507() {
     let rig = rig(store::Options { max_pages: Some(400), ..store::Options::default() }).await;
     let session = session(&rig).await;
     let other = Connection::open(database(&rig)).unwrap();
@@ -81,7 +81,7 @@ async fn a_full_disk_is_a_507_that_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_its_database_says_that_it_is_not_well() {
+async fn a_server_without_its_database_is_unhealthy() {
     let rig = rig(store::Options::default()).await;
     let session = session(&rig).await;
     assert_eq!(rig.get("/global/health").await["healthy"], true);
@@ -94,7 +94,7 @@ async fn a_server_without_its_database_says_that_it_is_not_well() {
         assert!(reason.contains("moved, deleted or replaced") && reason.contains("trefoil.db"), "{health}");
         assert!(health["version"].is_string(), "{health}");
     }
-    are_refused(&rig, &session, "moved, deleted or replaced").await;
+    assert_writes_are_refused(&rig, &session, "moved, deleted or replaced").await;
     assert!(!folder.exists(), "nothing was made in its place");
     std::fs::rename(&away, &folder).unwrap();
     assert_eq!(rig.get("/global/health").await["healthy"], true);
@@ -103,7 +103,7 @@ async fn a_server_without_its_database_says_that_it_is_not_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_waits_is_shown_and_its_caller_gets_the_answer() {
+async fn a_waiting_turn_shows_its_status_and_its_caller_gets_the_answer() {
     let rig = rig(store::Options::default()).await;
     let session = session(&rig).await;
     let mut events = rig.events("/event").await;
@@ -118,13 +118,13 @@ async fn a_turn_that_waits_is_shown_and_its_caller_gets_the_answer() {
         let other = Connection::open(database(&rig)).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         rig.project.write("go", "");
-        let waits = loop {
+        let retry_status = loop {
             let status = events.wait_for("session.status").await["properties"]["status"].clone();
             if status["type"] == "retry" {
                 break status;
             }
         };
-        assert!(waits["message"].as_str().unwrap().contains("locked"), "{waits}");
+        assert!(retry_status["message"].as_str().unwrap().contains("locked"), "{retry_status}");
         let statuses = rig.get("/session/status").await;
         assert_eq!(statuses[session.trim_start_matches("/session/")]["type"], "retry", "{statuses}");
         other.execute_batch("ROLLBACK").unwrap();
@@ -134,8 +134,8 @@ async fn a_turn_that_waits_is_shown_and_its_caller_gets_the_answer() {
     assert_eq!((status, &answer["parts"][1]["text"]), (200, &json!("The end.")), "{answer}");
 }
 
-/// A turn whose end cannot be stored for so long that it is given up: what its caller gets.
-async fn given_up(patience: Duration) -> (u16, Value) {
+/// A turn that is given up because its end cannot be stored; returns its caller's response.
+async fn abandoned_turn(patience: Duration) -> (u16, Value) {
     let rig = rig(store::Options { patience, ..store::Options::default() }).await;
     let session = session(&rig).await;
     let mut events = rig.events("/event").await;
@@ -159,16 +159,16 @@ async fn given_up(patience: Duration) -> (u16, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_is_given_up_soon_is_a_503() {
-    let (status, error) = given_up(Duration::from_millis(300)).await;
+async fn a_turn_that_is_given_up_early_is_a_503() {
+    let (status, error) = abandoned_turn(Duration::from_millis(300)).await;
     assert_eq!((status, &error["_tag"]), (503, &json!("ServiceUnavailableError")), "{error}");
     assert!(error["message"].as_str().unwrap().contains("locked"), "{error}");
 }
 
-/// It takes 12 s: so late it must be that the answer has begun.
+/// Takes 12 s: the response must have begun by then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_is_given_up_late_ends_with_its_error() {
-    let (status, answer) = given_up(Duration::from_secs(11)).await;
+    let (status, answer) = abandoned_turn(Duration::from_secs(11)).await;
     assert_eq!((status, &answer["_tag"]), (200, &json!("ServiceUnavailableError")), "{answer}");
     assert!(answer["message"].as_str().unwrap().contains("locked"), "{answer}");
 }

@@ -11,8 +11,8 @@ use testkit::{WAIT, eventually};
 
 use crate::common::Rig;
 
-/// A session of so many messages with a text of so many bytes each.
-async fn filled(rig: &Rig, messages: usize, bytes: usize) -> String {
+/// A session with this many messages of this many bytes each.
+async fn long_session(rig: &Rig, messages: usize, bytes: usize) -> String {
     let (_, session) = rig.send(Method::POST, "/session", Some(json!({"title": "long"}))).await;
     let id: SessionId = session["id"].as_str().unwrap().parse().unwrap();
     let mut batch = Batch::new(&Place::new(rig.project.directory(), "p"));
@@ -35,13 +35,13 @@ fn ids(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_long_list_is_sent_piece_by_piece_and_is_the_same() {
+async fn a_long_list_is_streamed_and_equals_its_pages() {
     let rig = Rig::new(json!({})).await;
-    let session = filled(&rig, 600, 2000).await;
+    let session = long_session(&rig, 600, 2000).await;
     let path = format!("/session/{session}/message");
     let response = rig.http.get(format!("{}{path}", rig.url)).send().await.unwrap();
     assert_eq!(response.status(), 200);
-    assert_eq!(response.content_length(), None, "nobody has made all of it before it is sent");
+    assert_eq!(response.content_length(), None, "the list is not built before it is sent");
     let whole: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
     assert_eq!(whole.as_array().unwrap().len(), 600);
     // The same in pages, newest first, as clients read them.
@@ -56,23 +56,23 @@ async fn a_long_list_is_sent_piece_by_piece_and_is_the_same() {
         }
     }
     let paged: Vec<&Value> = pages.iter().rev().flat_map(|page| page.as_array().unwrap()).collect();
-    assert!(paged.iter().copied().eq(whole.as_array().unwrap()), "pages give what the whole list gives");
-    // And a long page, which has a cursor too.
+    assert!(paged.iter().copied().eq(whole.as_array().unwrap()), "pages equal the whole list");
+    // A long page has a cursor, too.
     let response = rig.http.get(format!("{}{path}?limit=400", rig.url)).send().await.unwrap();
     let next = response.headers()["x-next-cursor"].to_str().unwrap().to_owned();
     let page: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
     assert_eq!(ids(&page), ids(&whole)[200..]);
     let rest = rig.get(&format!("{path}?limit=400&before={next}")).await;
     assert_eq!(ids(&rest), ids(&whole)[..200]);
-    let short = filled(&rig, 3, 10).await;
+    let short = long_session(&rig, 3, 10).await;
     let response = rig.http.get(format!("{}/session/{short}/message", rig.url)).send().await.unwrap();
-    assert!(response.content_length().is_some(), "a short one is sent at once");
+    assert!(response.content_length().is_some(), "a short list is sent in one go");
     let (status, _) = rig.send(Method::GET, "/session/ses_unknown/message", None).await;
     assert_eq!(status, 404);
 }
 
-/// A client that asks for something, reads the beginning, and then nothing.
-fn stuck(rig: &Rig, path: &str) -> TcpStream {
+/// A client that sends a request, reads the beginning of the response, and then nothing.
+fn stalled_client(rig: &Rig, path: &str) -> TcpStream {
     let address = rig.url.strip_prefix("http://").unwrap();
     let mut client = TcpStream::connect(address).unwrap();
     client.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes()).unwrap();
@@ -81,7 +81,7 @@ fn stuck(rig: &Rig, path: &str) -> TcpStream {
     client
 }
 
-/// A number that the server tells of itself.
+/// The value of one of the server's metrics.
 async fn metric(rig: &Rig, name: &str) -> usize {
     let text = rig.http.get(format!("{}/metrics", rig.url)).send().await.unwrap().text().await.unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -89,11 +89,11 @@ async fn metric(rig: &Rig, name: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_for_clients_that_do_not_read_is_bounded_and_goes_with_them() {
+async fn unread_bytes_are_bounded_and_freed_with_their_clients() {
     let rig = Rig::new(json!({})).await;
-    let mut clients: Vec<TcpStream> = (0..8).map(|_| stuck(&rig, "/global/event")).collect();
-    let list = filled(&rig, 300, 20_000).await;
-    clients.extend((0..4).map(|_| stuck(&rig, &format!("/session/{list}/message"))));
+    let mut clients: Vec<TcpStream> = (0..8).map(|_| stalled_client(&rig, "/global/event")).collect();
+    let list = long_session(&rig, 300, 20_000).await;
+    clients.extend((0..4).map(|_| stalled_client(&rig, &format!("/session/{list}/message"))));
     let place = Place::new(rig.project.directory(), "p");
     let (mut most, message) = (0, "x".repeat(60_000));
     // More than the sockets take.
@@ -105,15 +105,15 @@ async fn what_waits_for_clients_that_do_not_read_is_bounded_and_goes_with_them()
         most = most.max(rig.store.unread());
     }
     assert!(most <= WATCH_BYTES, "{most}");
-    assert!(metric(&rig, "trefoil_unread_bytes").await > 0, "something waits");
-    // Whoever reads is not held up by them.
+    assert!(metric(&rig, "trefoil_unread_bytes").await > 0, "some bytes wait");
+    // A client that reads is not delayed by them.
     let mut events = rig.events("/event").await;
     rig.send(Method::POST, "/session", Some(json!({"title": "heard"}))).await;
     events.wait_for("session.created").await;
     drop((clients, events));
     let gone = async || metric(&rig, "trefoil_subscribers").await == 0;
     eventually("the server notices that they are gone", gone).await;
-    // Only the answer that says so.
+    // Only the response of this request.
     let left = async || metric(&rig, "trefoil_unread_bytes").await == 0 && rig.store.unread() == 0;
-    eventually("nothing waits for nobody", left).await;
+    eventually("no bytes wait without a client", left).await;
 }

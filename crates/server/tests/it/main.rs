@@ -1,11 +1,11 @@
-//! The OpenCode face over HTTP: every kind of operation, the recorded exchanges, and ACP behind it.
+//! The OpenCode face over HTTP: every kind of operation, the recorded exchanges, and ACP.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 #[path = "../../../acp/tests/it/schema.rs"]
 mod schema;
 
-mod accepted;
+mod accepted_differences;
 mod acp;
 mod catalog;
 mod common;
@@ -13,7 +13,6 @@ mod configurations;
 mod events;
 mod faults;
 mod load;
-mod newer;
 mod openapi;
 mod operations;
 mod project;
@@ -24,3 +23,4 @@ mod services;
 mod sessions;
 mod tree;
 mod tui;
+mod v2;

@@ -1,44 +1,44 @@
-//! `docs/opencode-operations.md` says what the router says.
+//! `docs/opencode-operations.md` matches the router.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use trefoil_server::{Offer, Operation, operations};
+use trefoil_server::{Operation, Support, operations};
 
 const HEAD: &str = "# Operations\n\n\
     Every operation of OpenCode's v1 API, and those of v2 that its terminal client and web page read, as `trefoil serve` answers them. \
-    Made from the router: `BLESS=1 cargo xtask test -p server operations` writes this file anew.\n\n\
-    *done*: works as OpenCode's clients expect. *partial*: works, with what is missing named. *not offered*: answers an error \
+    Generated from the router: `BLESS=1 cargo xtask test -p server operations` rewrites this file.\n\n\
+    *done*: works as OpenCode's clients expect. *partial*: works, except for what it names. *not offered*: answers with an error \
     that says why.\n\n";
 
-const OWN: &str = "\n## Trefoil's own\n\nNo client of OpenCode calls them. What they do with subagents stands in \
+const OWN: &str = "\n## Trefoil's own\n\nOpenCode's clients do not call them. Those for subagents are described in \
     [subagents.md](subagents.md).\n\n| operation | method | path | what it does |\n|---|---|---|---|\n";
 
-/// Whether OpenCode has no such operation.
+/// Whether the operation is not OpenCode's.
 fn is_own(operation: &Operation) -> bool {
     operation.id.starts_with("trefoil.") || ["doc.get", "metrics.get"].contains(&operation.id)
 }
 
 #[test]
-fn the_table_in_the_documentation_is_the_router() {
+fn the_documented_table_matches_the_router() {
     let mut operations = operations();
     operations.sort_by_key(|operation| (operation.path, operation.method.to_string()));
     let (own, operations): (Vec<_>, Vec<_>) = operations.into_iter().partition(is_own);
-    let count = |wanted: fn(&Offer) -> bool| operations.iter().filter(|operation| wanted(&operation.offer)).count();
+    let count = |wanted: fn(&Support) -> bool| operations.iter().filter(|operation| wanted(&operation.support)).count();
     let mut table = HEAD.to_owned();
     writeln!(
         table,
         "{} done, {} partial, {} not offered.\n\n| operation | method | path | state |\n|---|---|---|---|",
-        count(|offer| *offer == Offer::Done),
-        count(|offer| matches!(offer, Offer::Partial(_))),
-        count(|offer| matches!(offer, Offer::NotOffered(_))),
+        count(|support| *support == Support::Full),
+        count(|support| matches!(support, Support::Partial(_))),
+        count(|support| matches!(support, Support::NotOffered(_))),
     )
     .unwrap();
     for operation in &operations {
-        let state = match operation.offer {
-            Offer::Done => "done".to_owned(),
-            Offer::Partial(missing) => format!("partial: {missing}"),
-            Offer::NotOffered(why) => format!("not offered: {why}"),
+        let state = match operation.support {
+            Support::Full => "done".to_owned(),
+            Support::Partial(missing) => format!("partial: {missing}"),
+            Support::NotOffered(why) => format!("not offered: {why}"),
         };
         writeln!(table, "| {} | {} | `{}` | {state} |", operation.id, operation.method, operation.path).unwrap();
     }
@@ -51,15 +51,15 @@ fn the_table_in_the_documentation_is_the_router() {
         std::fs::write(&file, &table).unwrap();
     }
     let written = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(written == table, "docs/opencode-operations.md is not what the router says; write it anew with BLESS=1");
+    assert!(written == table, "docs/opencode-operations.md does not match the router; rewrite it with BLESS=1");
 }
 
 #[test]
-fn names_and_places_are_unique() {
+fn names_and_paths_are_unique() {
     let operations = operations();
     for (index, one) in operations.iter().enumerate() {
         for other in &operations[..index] {
-            assert_ne!(one.id, other.id, "two operations have one name");
+            assert_ne!(one.id, other.id, "two operations share a name");
             assert!(one.path != other.path || one.method != other.method, "{} and {} collide", one.id, other.id);
         }
     }

@@ -1,4 +1,4 @@
-//! Files, search, git, projects, working trees, workspaces, and sessions of every project.
+//! Files, search, git, projects, worktrees, workspaces, and the sessions of every project.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn message(answer: &Value) -> &str {
     answer["data"]["message"].as_str().unwrap_or_else(|| panic!("no message: {answer}"))
 }
 
-/// JSON with each scalar as the name of its type, and each list as its first element.
+/// JSON with each scalar replaced by its type, and each list by its first element.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Null => "null".into(),
@@ -46,7 +46,7 @@ fn shape(value: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn answers_have_the_recorded_shape() {
+async fn responses_have_the_recorded_shape() {
     let rig = rig().await;
     let recorded: Vec<Value> = serde_json::from_str(include_str!("../fixtures/project.json")).unwrap();
     for record in recorded {
@@ -60,7 +60,7 @@ async fn answers_have_the_recorded_shape() {
 }
 
 #[tokio::test]
-async fn files_are_browsed() {
+async fn files_are_listed_and_read() {
     let rig = rig().await;
     rig.project.write("a.log", "ignored\n");
     rig.project.write("data.bin", b"\0\xff");
@@ -95,7 +95,7 @@ async fn nothing_outside_is_shown() {
     let (status, body) = rig.send(Method::GET, "/file?path=nope", None).await;
     assert_eq!((status, message(&body)), (404, "File not found: nope"));
     let missing = rig.get("/file/content?path=nope.txt").await;
-    assert_eq!(missing, json!({ "type": "text", "content": "" }), "as OpenCode has it");
+    assert_eq!(missing, json!({ "type": "text", "content": "" }), "as in OpenCode");
     assert_eq!(rig.send(Method::GET, "/file", None).await.0, 400);
 }
 
@@ -131,7 +131,7 @@ async fn lines_and_paths_are_found() {
 }
 
 #[tokio::test]
-async fn changes_are_told_and_applied() {
+async fn changes_are_reported_and_applied() {
     let rig = rig().await;
     rig.project.write("hello.txt", "hello there\n");
     rig.project.write("src/new.rs", "new\n");
@@ -156,7 +156,7 @@ async fn changes_are_told_and_applied() {
     let patch = json!({ "patch": raw.text().await.unwrap() });
     rig.project.git(&["checkout", "--quiet", "--", "."]);
     std::fs::remove_file(rig.project.path().join("src/new.rs")).unwrap();
-    // From a folder below, too: the patch begins at the root.
+    // From a subfolder, too: the patch starts at the root.
     let below = at(rig.project.path().join("src"), "/vcs/apply");
     assert_eq!(rig.send(Method::POST, &below, Some(patch.clone())).await, (200, json!({ "applied": true })));
     assert_eq!(rig.get("/vcs/status").await, changed);
@@ -165,7 +165,7 @@ async fn changes_are_told_and_applied() {
 }
 
 #[tokio::test]
-async fn outside_of_a_repository() {
+async fn everything_works_outside_a_repository() {
     let rig = Rig::on(TempProject::without_git()).await;
     for (path, answer) in [
         ("/vcs", json!({ "branch": null, "default_branch": null })),
@@ -190,7 +190,7 @@ async fn outside_of_a_repository() {
     assert_eq!(refused["name"], "WorktreeNotGitError");
     let refused = rig.send(Method::POST, "/experimental/workspace", Some(json!({ "type": "worktree" }))).await.1;
     assert_eq!(refused["name"], "WorkspaceCreateError");
-    // A directory that is not there answers as well.
+    // A missing directory is answered as well.
     assert_eq!(rig.get(&at("/no/where", "/vcs")).await["branch"], Value::Null);
     assert_eq!(rig.send(Method::GET, &at("/no/where", "/file?path="), None).await.0, 404);
     assert_eq!(rig.send(Method::POST, &at("/no/where", "/project/git/init"), None).await.0, 400);
@@ -198,13 +198,13 @@ async fn outside_of_a_repository() {
     let mut events = rig.events("/global/event").await;
     let (status, made) = rig.send(Method::POST, "/project/git/init", None).await;
     assert_eq!((status, &made["vcs"], &made["worktree"]), (200, &json!("git"), &json!(rig.project.directory())));
-    // One is of this server alone, the other of the journal: either may be heard first.
-    let mut told: BTreeMap<String, Value> = BTreeMap::new();
-    while !["server.instance.disposed", "project.updated"].iter().all(|kind| told.contains_key(*kind)) {
+    // One event comes from this server, the other from the journal: either may come first.
+    let mut events_by_type: BTreeMap<String, Value> = BTreeMap::new();
+    while !["server.instance.disposed", "project.updated"].iter().all(|kind| events_by_type.contains_key(*kind)) {
         let payload = events.next().await.unwrap()["payload"].clone();
-        told.insert(payload["type"].as_str().unwrap().to_owned(), payload["properties"].clone());
+        events_by_type.insert(payload["type"].as_str().unwrap().to_owned(), payload["properties"].clone());
     }
-    assert_eq!(told["project.updated"], made);
+    assert_eq!(events_by_type["project.updated"], made);
     assert_eq!(rig.get("/path").await["worktree"], rig.project.directory());
 }
 
@@ -217,7 +217,7 @@ async fn projects_are_listed_and_changed() {
     let change = json!({ "name": "N", "icon": { "color": "red" }, "commands": { "start": "true" } });
     let (status, changed) = rig.send(Method::PATCH, &path, Some(change.clone())).await;
     assert_eq!((status, &changed["name"], &changed["icon"]), (200, &change["name"], &change["icon"]));
-    // What is not named stays.
+    // Fields that are not named stay.
     let (_, changed) = rig.send(Method::PATCH, &path, Some(json!({ "name": "M" }))).await;
     assert_eq!((&changed["name"], &changed["commands"]), (&json!("M"), &change["commands"]));
     let (_, changed) = rig.send(Method::PATCH, &path, Some(json!({ "icon": { "url": "data:," } }))).await;
@@ -254,7 +254,7 @@ async fn worktrees_come_and_go() {
     let linked = json!({ "directory": directory, "strategy": "git_worktree" });
     assert_eq!(known, json!([linked, { "directory": rig.project.directory() }]));
 
-    // A name that is taken gets a suffix; a start command that fails is told.
+    // A taken name gets a suffix; a failing start command is reported.
     let body = json!({ "name": "My Feature!", "startCommand": "echo why; exit 3" });
     let (_, second) = rig.send(Method::POST, "/experimental/worktree", Some(body)).await;
     assert!(second["name"].as_str().unwrap().starts_with("my-feature-"), "{second}");
@@ -262,14 +262,14 @@ async fn worktrees_come_and_go() {
     let why = failed["payload"]["properties"]["message"].as_str().unwrap();
     assert_eq!(why, "The start command ended with exit code 3: why");
 
-    // Reset: as it was made.
+    // A reset restores the original state.
     std::fs::write(format!("{directory}/hello.txt"), "changed").unwrap();
     let target = json!({ "directory": directory });
     assert_eq!(rig.send(Method::POST, "/experimental/worktree/reset", Some(target.clone())).await, (200, json!(true)));
     assert_eq!(std::fs::read_to_string(format!("{directory}/hello.txt")).unwrap(), "hello world\n");
     assert!(!Path::new(&directory).join("started").exists());
 
-    // Nothing but linked trees is reset or removed.
+    // Only linked worktrees are reset or removed.
     let outside = rig.project.root().join("outside");
     std::fs::create_dir(&outside).unwrap();
     for other in [outside.to_str().unwrap(), &rig.project.directory(), "/", "", "relative", "/no/where"] {
@@ -397,7 +397,7 @@ async fn sessions_of_every_project_come_in_pages() {
 }
 
 #[tokio::test]
-async fn the_log_is_told_from_where_it_is_known() {
+async fn the_log_is_read_from_the_last_known_event() {
     let rig = rig().await;
     let session = rig.send(Method::POST, "/session", None).await.1;
     let id = session["id"].as_str().unwrap();
@@ -418,7 +418,7 @@ async fn the_log_is_told_from_where_it_is_known() {
 }
 
 #[tokio::test]
-async fn configuration_is_read_anew() {
+async fn disposing_reads_the_configuration_again() {
     let rig = rig().await;
     rig.get("/path").await;
     let mut own = rig.events("/event").await;

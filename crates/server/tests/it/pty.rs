@@ -1,4 +1,4 @@
-//! Terminals: their operations, and what goes over their WebSockets.
+//! Terminals: their operations, and the traffic on their WebSockets.
 
 use crate::common::Rig;
 use futures::{SinkExt as _, StreamExt as _};
@@ -13,9 +13,9 @@ use trefoil_server::Password;
 
 struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
-/// What a client got: text up to something, the place that it was told, and how it was closed.
+/// What a client received: text, the position that it was told, and the close code.
 #[derive(Debug, Default, PartialEq)]
-struct Got {
+struct Received {
     text: String,
     cursor: Option<u64>,
     close: Option<u16>,
@@ -36,12 +36,12 @@ impl Client {
     }
 
     /// Reads until `enough`, or until the connection is closed.
-    async fn read(&mut self, enough: impl Fn(&Got) -> bool) -> Got {
-        let mut got = Got::default();
+    async fn read(&mut self, enough: impl Fn(&Received) -> bool) -> Received {
+        let mut got = Received::default();
         let limit = tokio::time::Instant::now() + WAIT;
         while !enough(&got) && got.close.is_none() {
             let message = tokio::time::timeout_at(limit, self.0.next()).await;
-            match message.unwrap_or_else(|_| panic!("no more came within {WAIT:?} than {got:?}")).unwrap().unwrap() {
+            match message.unwrap_or_else(|_| panic!("nothing more within {WAIT:?} than {got:?}")).unwrap().unwrap() {
                 Message::Text(text) => got.text.push_str(&text),
                 Message::Binary(bytes) => {
                     assert_eq!(bytes[0], 0);
@@ -55,7 +55,7 @@ impl Client {
         got
     }
 
-    async fn read_text(&mut self, wanted: &str) -> Got {
+    async fn read_text(&mut self, wanted: &str) -> Received {
         self.read(|got| got.text.contains(wanted)).await
     }
 }
@@ -71,7 +71,7 @@ fn path(pty: &Value) -> String {
 }
 
 /// Waits until a process is gone.
-async fn gone(pty: &Value) {
+async fn wait_for_exit(pty: &Value) {
     let pid = Pid::from_raw(i32::try_from(pty["pid"].as_u64().unwrap()).unwrap()).unwrap();
     let ended = tokio::task::spawn_blocking(move || {
         let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return true };
@@ -83,7 +83,7 @@ async fn gone(pty: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminal_from_its_opening_to_its_end() {
+async fn a_terminal_lives_from_open_to_exit() {
     let rig = Rig::new(json!({})).await;
     let mut events = rig.events("/event").await;
     let body = json!({ "command": "/bin/sh", "args": ["-c", "read line; exit 3"], "title": "t" });
@@ -105,7 +105,7 @@ async fn a_terminal_from_its_opening_to_its_end() {
     assert_eq!(rig.get(&path(&pty)).await, updated);
 
     let mut client = Client::open(&rig, &format!("{}/connect", path(&pty))).await.unwrap();
-    assert_eq!(client.read(|got| got.cursor.is_some()).await, Got { cursor: Some(0), ..Got::default() });
+    assert_eq!(client.read(|got| got.cursor.is_some()).await, Received { cursor: Some(0), ..Received::default() });
     client.send("\r").await;
     assert_eq!(client.read(|_| false).await.close, Some(1000));
     let exited = events.wait_for("pty.exited").await;
@@ -118,7 +118,7 @@ async fn a_terminal_from_its_opening_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_see_what_they_missed_and_then_what_comes() {
+async fn clients_get_missed_output_and_then_new_output() {
     let rig = Rig::new(json!({})).await;
     let script = "stty -echo; printf 'é😀ready'; while read -r line; do echo \"<$line>\"; done";
     let pty = create(&rig, json!({ "command": "/bin/sh", "args": ["-c", script] })).await;
@@ -128,13 +128,13 @@ async fn clients_see_what_they_missed_and_then_what_comes() {
     first.send("one\r").await;
     first.read_text("<one>\r\n").await;
 
-    // Three UTF-16 units and five letters were shown before the line.
+    // Three UTF-16 units and five letters precede the line.
     let mut second = Client::open(&rig, &format!("{connect}?cursor=8")).await.unwrap();
     let missed = second.read(|got| got.cursor.is_some()).await;
-    assert_eq!(missed, Got { text: "<one>\r\n".into(), cursor: Some(15), close: None });
+    assert_eq!(missed, Received { text: "<one>\r\n".into(), cursor: Some(15), close: None });
     let mut third = Client::open(&rig, &format!("{connect}?cursor=-1")).await.unwrap();
     let nothing = third.read(|got| got.cursor.is_some()).await;
-    assert_eq!(nothing, Got { text: String::new(), cursor: Some(15), close: None });
+    assert_eq!(nothing, Received { text: String::new(), cursor: Some(15), close: None });
     second.send("two\r").await;
     for client in [&mut first, &mut second, &mut third] {
         assert_eq!(client.read_text("<two>\r\n").await.text, "<two>\r\n");
@@ -144,11 +144,11 @@ async fn clients_see_what_they_missed_and_then_what_comes() {
     assert_eq!(rig.send(Method::DELETE, &path(&pty), None).await, (200, json!(true)));
     assert_eq!(events.wait_for("pty.deleted").await["properties"], json!({ "id": pty["id"] }));
     assert_eq!(first.read(|_| false).await.close, Some(1000));
-    gone(&pty).await;
+    wait_for_exit(&pty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_reads_too_slowly_is_cut() {
+async fn a_client_that_reads_too_slowly_is_disconnected() {
     let rig = Rig::new(json!({})).await;
     let mut events = rig.events("/event").await;
     let bytes: usize = 30_000_000;
@@ -195,7 +195,7 @@ async fn a_ticket_opens_one_connection_without_the_password() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_takes_its_terminals_with_it() {
+async fn a_stopping_server_ends_its_terminals() {
     let rig = Rig::new(json!({})).await;
     let pty =
         create(&rig, json!({ "command": "/bin/sh", "args": ["-c", "trap '' TERM HUP; echo on; sleep 1000"] })).await;
@@ -204,11 +204,11 @@ async fn the_server_takes_its_terminals_with_it() {
     drop(rig);
     let close = client.read(|_| false).await.close;
     assert!(close == Some(1001) || close == Some(1000), "{close:?}");
-    gone(&pty).await;
+    wait_for_exit(&pty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_is_dropped_takes_its_terminals_with_it() {
+async fn disposing_a_directory_ends_its_terminals() {
     let rig = Rig::new(json!({})).await;
     let other = rig.project.root().join("other");
     std::fs::create_dir(&other).unwrap();
@@ -220,19 +220,19 @@ async fn a_directory_that_is_dropped_takes_its_terminals_with_it() {
 
     let mut events = rig.events("/event").await;
     assert_eq!(rig.send(Method::POST, "/instance/dispose", None).await, (200, json!(true)));
-    gone(&here).await;
+    wait_for_exit(&here).await;
     assert_eq!(events.wait_for("pty.deleted").await["properties"]["id"], here["id"]);
     events.wait_for("server.instance.disposed").await;
     assert_eq!(rig.get("/pty").await, json!([]));
     assert_eq!(rig.get(&list).await, json!([there]), "it belongs to another directory");
 
     assert_eq!(rig.send(Method::POST, "/global/dispose", None).await, (200, json!(true)));
-    gone(&there).await;
+    wait_for_exit(&there).await;
     assert_eq!(rig.get(&list).await, json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_makes_no_sense_is_refused() {
+async fn invalid_requests_are_refused() {
     let rig = Rig::new(json!({})).await;
     for (body, place) in [
         (json!({ "command": "/no/such/program" }), "/no/such/program"),
@@ -269,7 +269,7 @@ async fn what_makes_no_sense_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_shells_of_this_machine() {
+async fn shells_are_listed_and_used() {
     let rig = Rig::new(json!({ "shell": "/bin/sh" })).await;
     let shells = rig.get("/pty/shells").await;
     let sh = shells.as_array().unwrap().iter().find(|shell| shell["path"] == "/bin/sh");

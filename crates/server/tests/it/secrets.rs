@@ -1,4 +1,4 @@
-//! What clients see of a configuration with secrets in it, and what becomes of what they send back.
+//! What clients see of secrets in a configuration, and what happens to masked secrets that they send back.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use testkit::TempProject;
 
 use crate::common::Rig;
 
-/// A configuration in which every secret has `hush` in it.
+/// A configuration in which every secret contains `hush`.
 fn config() -> Value {
     let command = ["/bin/false", "--api-key", "hush1", "--token=hush2", "-H", "X-Team: hush3", "A_KEY=hush4"];
     json!({
@@ -26,7 +26,7 @@ fn config() -> Value {
     })
 }
 
-async fn shown(rig: &Rig, path: &str) -> Value {
+async fn get_masked(rig: &Rig, path: &str) -> Value {
     let (status, body) = rig.send(Method::GET, path, None).await;
     assert_eq!(status, 200, "{path}: {body}");
     assert!(!body.to_string().contains("hush"), "{path} shows a secret: {body:#}");
@@ -34,7 +34,7 @@ async fn shown(rig: &Rig, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn no_answer_has_a_secret_in_it() {
+async fn no_response_contains_a_secret() {
     let rig = Rig::new(config()).await;
     for path in [
         "/config",
@@ -48,23 +48,23 @@ async fn no_answer_has_a_secret_in_it() {
         "/api/model",
         "/api/integration",
     ] {
-        let body = shown(&rig, path).await;
+        let body = get_masked(&rig, path).await;
         assert!(body.to_string().len() > 20, "{path}: {body}");
     }
-    let config = shown(&rig, "/config").await;
+    let config = get_masked(&rig, "/config").await;
     assert_eq!(config["mcp"]["remote"]["url"], "http://***@127.0.0.1:1/mcp?key=***");
     assert_eq!(config["agent"]["mine"]["prompt"], "use ***");
     assert_eq!(config["mcp"]["local"]["command"][1], "--api-key");
 }
 
 #[tokio::test]
-async fn what_is_sent_back_changes_nothing() {
+async fn masked_secrets_that_are_sent_back_change_nothing() {
     let project = TempProject::new();
     project.write_home(".config/opencode/opencode.json", config().to_string());
     project.write("opencode.json", json!({"username": "u"}).to_string());
     let rig = Rig::on(project).await;
     for (path, more) in [("/global/config", json!({})), ("/config", json!({"username": "other"}))] {
-        let mut body = shown(&rig, path).await;
+        let mut body = get_masked(&rig, path).await;
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let (status, answer) = rig.send(Method::PATCH, path, Some(body)).await;
         assert_eq!(status, 200, "{path}: {answer}");
@@ -82,7 +82,7 @@ async fn what_is_sent_back_changes_nothing() {
     assert!(!file.contains("***"), "{file}");
     let file = rig.project.read("opencode.json");
     assert!(file.contains("other") && !file.contains("***") && !file.contains("hush"), "{file}");
-    // A mask in a new place has no secret that it could stand for.
+    // A mask in a new place has no secret to stand for.
     let made = json!({"mcp": {"new": {"type": "remote", "url": "https://***@h/"}}});
     let (status, answer) = rig.send(Method::PATCH, "/config", Some(made)).await;
     assert_eq!(status, 400, "{answer}");

@@ -1,4 +1,4 @@
-//! The smaller services: tools, MCP, what OpenCode does with services of its own, the log, counters, traces.
+//! Smaller services: tools, MCP, what OpenCode backs with hosted services, the log, metrics, traces.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,7 +11,7 @@ use testkit::{ModelServer, Reply, TempProject};
 use trefoil_server::Password;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tools_are_listed_as_models_get_them() {
+async fn tools_are_listed_per_model() {
     let rig = Rig::new(json!({})).await;
     let ids = rig.get("/experimental/tool/ids").await;
     for id in ["bash", "read", "edit", "write", "apply_patch", "glob", "grep", "todowrite", "webfetch"] {
@@ -88,13 +88,13 @@ async fn mcp_servers_are_connected_and_disconnected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn services_that_nobody_runs_are_refused() {
+async fn hosted_services_are_refused() {
     let rig = Rig::new(json!({})).await;
     let (_, session) = rig.send(Method::POST, "/session", Some(json!({}))).await;
     let share = format!("/session/{}/share", session["id"].as_str().unwrap());
     let (status, error) = rig.send(Method::POST, &share, None).await;
     assert_eq!((status, &error["name"]), (400, &json!("BadRequest")));
-    assert_eq!(rig.send(Method::DELETE, &share, None).await, (200, session), "it is not shared, as is asked for");
+    assert_eq!(rig.send(Method::DELETE, &share, None).await, (200, session), "it is not shared, as requested");
     for method in [Method::POST, Method::DELETE] {
         let (status, error) = rig.send(method, "/session/ses_nobody/share", None).await;
         assert_eq!((status, &error["name"]), (404, &json!("NotFoundError")));
@@ -109,7 +109,7 @@ async fn services_that_nobody_runs_are_refused() {
     assert_eq!(rig.send(Method::POST, "/experimental/console/switch", Some(switch)).await.0, 400);
 }
 
-/// What was logged.
+/// The log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -130,7 +130,7 @@ impl Write for Log {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_has_requests_and_lines_of_clients_but_no_secrets() {
+async fn the_log_has_requests_and_client_lines_but_no_secrets() {
     let log = Log::default();
     let writer = log.clone();
     tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
@@ -145,9 +145,9 @@ async fn the_log_has_requests_and_lines_of_clients_but_no_secrets() {
     assert_eq!(request.send().await.unwrap().status(), 200);
     let text = log.text();
     let find = |wanted: &str| text.lines().find(|line| line.contains(wanted)).unwrap_or_else(|| panic!("{text}"));
-    let told = find(" client: ");
+    let line_of_client = find(" client: ");
     for part in ["WARN", "two lines", "service=\"editor\"", r#"extra="{\"a\":1}""#] {
-        assert!(told.contains(part), "{told}");
+        assert!(line_of_client.contains(part), "{line_of_client}");
     }
     let access = find("id=\"my-request\"");
     for part in ["access:", "method=POST", "path=\"/log\"", "operation=\"app.log\"", "status=200", "micros="] {
@@ -162,7 +162,7 @@ async fn the_log_has_requests_and_lines_of_clients_but_no_secrets() {
     assert_eq!(request.send().await.unwrap().status(), 400);
 }
 
-/// The samples of `/metrics` by name and labels, each of a metric that was introduced before.
+/// The samples of `/metrics` by name and labels. Each must belong to a metric that was introduced before.
 async fn metrics(rig: &Rig) -> BTreeMap<String, f64> {
     let response = rig.http.get(format!("{}/metrics", rig.url)).send().await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
@@ -189,7 +189,7 @@ async fn metrics(rig: &Rig) -> BTreeMap<String, f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_is_counted_and_a_trace_goes_on_in_the_model_call() {
+async fn metrics_are_counted_and_traces_continue_in_model_calls() {
     let model = ModelServer::start().await;
     model.answer_titles("A title");
     let usage =

@@ -1,4 +1,4 @@
-//! Sessions, messages and turns where OpenCode's own answers are not obvious from its document.
+//! Sessions, messages and turns, where OpenCode's behaviour is not obvious from its document.
 
 use crate::common::{Events, Rig};
 use reqwest::Method;
@@ -25,8 +25,8 @@ fn script(steps: &Value) -> Value {
     json!([{"type": "text", "text": format!("SCRIPT: {steps}")}])
 }
 
-/// Begins a turn and waits for what it asks.
-async fn asked(rig: &Rig, session: &str, events: &mut Events, call: Value, kind: &str) -> Value {
+/// Starts a turn and waits for its request to the user.
+async fn start_and_wait_for(rig: &Rig, session: &str, events: &mut Events, call: Value, kind: &str) -> Value {
     let parts = script(&json!([{"tools": [call]}, {"text": "The end."}]));
     let (status, error) =
         rig.send(Method::POST, &format!("{session}/prompt_async"), Some(json!({"parts": parts}))).await;
@@ -34,15 +34,15 @@ async fn asked(rig: &Rig, session: &str, events: &mut Events, call: Value, kind:
     events.wait_for(kind).await["properties"].clone()
 }
 
-/// The state of the last call of a session.
-async fn outcome(rig: &Rig, session: &str) -> Value {
+/// The state of a session's last tool call.
+async fn last_tool_state(rig: &Rig, session: &str) -> Value {
     let messages = rig.get(&format!("{session}/message")).await;
     let mut parts = messages.as_array().unwrap().iter().flat_map(|message| message["parts"].as_array().unwrap());
     parts.rfind(|part| part["type"] == "tool").unwrap()["state"].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_of_a_session_are_added_to_those_it_has() {
+async fn new_rules_are_added_to_the_rules_of_a_session() {
     let rig = rig().await;
     let rule = |permission: &str| json!({"permission": permission, "pattern": "*", "action": "deny"});
     let session = session(&rig, json!({"title": "T", "permission": [rule("edit")]})).await;
@@ -52,11 +52,11 @@ async fn rules_of_a_session_are_added_to_those_it_has() {
     assert_eq!(changed["permission"], json!([rule("edit"), rule("bash")]));
     assert_eq!(same["title"], "T");
     let first = events.wait_for("session.updated").await;
-    assert_eq!(first["properties"]["info"], changed, "what changes nothing is told to nobody");
+    assert_eq!(first["properties"]["info"], changed, "an empty change causes no event");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_keeps_what_the_client_noted() {
+async fn a_fork_keeps_the_metadata() {
     let rig = rig().await;
     let session = session(&rig, json!({"metadata": {"tab": 3}})).await;
     assert_eq!(post(&rig, &format!("{session}/fork"), json!({})).await["metadata"], json!({"tab": 3}));
@@ -79,23 +79,23 @@ async fn pages_take_whole_numbers_and_an_empty_cursor_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_gone_is_deleted_and_nothing_is_while_a_turn_runs() {
+async fn deleting_missing_parts_succeeds_but_not_during_a_turn() {
     let rig = rig().await;
     let session = session(&rig, json!({})).await;
     let part = format!("{session}/message/msg_gone/part/prt_gone");
     assert_eq!(rig.send(Method::DELETE, &part, None).await, (200, json!(true)));
     let mut events = rig.events("/event").await;
     let call = json!(["bash", {"command": "echo hi"}]);
-    asked(&rig, &session, &mut events, call, "permission.asked").await;
+    start_and_wait_for(&rig, &session, &mut events, call, "permission.asked").await;
     let (status, error) = rig.send(Method::DELETE, &format!("{session}/message/msg_gone"), None).await;
     assert_eq!((status, &error["_tag"]), (409, &json!("SessionBusyError")));
     assert_eq!(rig.send(Method::POST, &format!("{session}/abort"), None).await.0, 200);
-    let state = outcome(&rig, &session).await;
+    let state = last_tool_state(&rig, &session).await;
     assert_eq!((&state["status"], &state["metadata"]), (&json!("error"), &json!({"interrupted": true})));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn questions_at_the_end_may_stay_unanswered() {
+async fn trailing_questions_may_stay_unanswered() {
     let rig = rig().await;
     let session = session(&rig, json!({})).await;
     let mut events = rig.events("/event").await;
@@ -103,19 +103,19 @@ async fn questions_at_the_end_may_stay_unanswered() {
     let questions: Vec<Value> =
         ["One?", "Two?"].iter().map(|text| json!({"question": text, "header": "H", "options": option})).collect();
     let call = json!(["question", {"questions": questions}]);
-    let ask = asked(&rig, &session, &mut events, call, "question.asked").await;
+    let ask = start_and_wait_for(&rig, &session, &mut events, call, "question.asked").await;
     let path = format!("/question/{}/reply", ask["id"].as_str().unwrap());
     let (status, _) = rig.send(Method::POST, &path, Some(json!({"answers": [[], [], []]}))).await;
     assert_eq!(status, 400, "there are two questions");
     assert_eq!(post(&rig, &path, json!({"answers": [["A"]]})).await, json!(true));
     events.wait_for("session.idle").await;
-    assert_eq!(outcome(&rig, &session).await["metadata"]["answers"], json!([["A"], []]));
+    assert_eq!(last_tool_state(&rig, &session).await["metadata"]["answers"], json!([["A"], []]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn parts_are_kept_as_they_were_sent() {
     let rig = rig().await;
-    // The smallest picture that there is.
+    // The smallest possible picture.
     let picture =
         b"GIF89a\x01\0\x01\0\x80\0\0\0\0\0\xff\xff\xff!\xf9\x04\x01\0\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0;";
     let file = rig.project.path().join("dot.gif");
@@ -136,7 +136,7 @@ async fn parts_are_kept_as_they_were_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_misses_its_shape_has_an_end() {
+async fn an_answer_of_the_wrong_shape_ends_the_turn() {
     let rig = rig().await;
     let session = session(&rig, json!({})).await;
     let format = json!({"type": "json_schema", "schema": {"type": "object", "required": ["a"]}});
@@ -150,7 +150,7 @@ async fn an_answer_that_misses_its_shape_has_an_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shell_line_needs_an_agent_that_is_there() {
+async fn a_shell_line_needs_an_existing_agent() {
     let rig = rig().await;
     let session = session(&rig, json!({})).await;
     let body = json!({"agent": "nobody", "command": "true"});
@@ -166,11 +166,11 @@ async fn a_shell_line_needs_an_agent_that_is_there() {
     )
     .await;
     assert_eq!(done["info"]["finish"], "stop");
-    assert_eq!(outcome(&rig, &session).await["metadata"]["output"], "(no output)");
+    assert_eq!(last_tool_state(&rig, &session).await["metadata"]["output"], "(no output)");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shell_line_shows_what_it_prints() {
+async fn a_shell_line_streams_its_output() {
     let rig = rig().await;
     let gate = rig.project.path().join("gate");
     rustix::fs::mkfifoat(rustix::fs::CWD, &gate, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
@@ -194,7 +194,7 @@ async fn a_shell_line_shows_what_it_prints() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_says_where_its_skill_lies_and_who_does_its_task() {
+async fn a_command_names_the_folder_of_its_skill_and_the_model_of_its_task() {
     let project = TempProject::new();
     project.write_home(".config/opencode/opencode.json", json!({"model": "script/demo"}).to_string());
     let skill = "---\nname: demo\ndescription: D\n---\nDo it.\n";
@@ -212,14 +212,14 @@ async fn a_command_says_where_its_skill_lies_and_who_does_its_task() {
     assert!(text.starts_with("Do it.") && text.contains(folder.to_str().unwrap()) && text.ends_with("now"), "{text}");
     assert_eq!(run("sub").await["model"], json!({"providerID": "script", "modelID": "demo"}));
     let session = session(&rig, json!({})).await;
-    // Nobody is asked, though it lies outside of the project.
+    // No permission is needed, though the file lies outside the project.
     let parts = script(&json!([{"tools": [["read", {"filePath": folder.join("more.txt")}]]}, {"text": "ok"}]));
     post(&rig, &format!("{session}/message"), json!({"parts": parts})).await;
-    assert_eq!(outcome(&rig, &session).await["status"], "completed");
+    assert_eq!(last_tool_state(&rig, &session).await["status"], "completed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writing_agents_md_makes_a_project_known() {
+async fn writing_agents_md_initializes_the_project() {
     let rig = rig().await;
     assert!(rig.get("/project/current").await["time"].get("initialized").is_none());
     let session = session(&rig, json!({})).await;
@@ -229,7 +229,7 @@ async fn writing_agents_md_makes_a_project_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_messages_do_not_follow_the_clock() {
+async fn pages_of_messages_do_not_depend_on_the_clock() {
     let rig = rig().await;
     let session = session(&rig, json!({})).await;
     let mut wanted = Vec::new();
@@ -258,21 +258,21 @@ async fn pages_of_messages_do_not_follow_the_clock() {
         }
     }
     assert_eq!(found, wanted);
-    // But for the one that the client chose, ids sort as they stand: official clients show them by id.
+    // Except for the one that the client chose, ids sort in order: official clients sort by id.
     let messages = rig.get(&format!("{session}/message")).await;
     let ids = messages.as_array().unwrap().iter().map(|message| message["info"]["id"].as_str().unwrap().to_owned());
     assert!(ids.filter(|id| id != "msg_zzzz").is_sorted());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_allowed_for_always_is_listed_and_ends() {
+async fn saved_permissions_are_listed_and_removed() {
     let rig = rig().await;
     const SAVED: &str = "/api/permission/saved";
     assert_eq!(rig.get(SAVED).await, json!({"data": []}));
     let session = session(&rig, json!({})).await;
     let mut events = rig.events("/event").await;
     let call = json!(["bash", {"command": "echo asked"}]);
-    let asked = asked(&rig, &session, &mut events, call.clone(), "permission.asked").await;
+    let asked = start_and_wait_for(&rig, &session, &mut events, call.clone(), "permission.asked").await;
     assert_eq!((&asked["always"], &asked["directory"]), (&json!(["echo *"]), &json!(rig.project.directory())));
     let reply = format!("/permission/{}/reply", asked["id"].as_str().unwrap());
     rig.send(Method::POST, &reply, Some(json!({"reply": "always"}))).await;
@@ -288,12 +288,12 @@ async fn what_is_allowed_for_always_is_listed_and_ends() {
     );
     assert_eq!(rig.get(&format!("{SAVED}?projectID={}", project.as_str().unwrap())).await["data"], saved);
     assert_eq!(rig.get(&format!("{SAVED}?projectID=nope")).await, json!({"data": []}));
-    // Removing is done when it is gone, whoever did it.
+    // Removing succeeds if it is gone, whoever removed it.
     for id in [id.as_str(), &id, "nope", "psv_nope"] {
         assert_eq!(rig.send(Method::DELETE, &format!("{SAVED}/{id}"), None).await, (204, Value::Null));
     }
     assert_eq!(rig.get(SAVED).await, json!({"data": []}));
-    let again = self::asked(&rig, &session, &mut events, call, "permission.asked").await;
+    let again = start_and_wait_for(&rig, &session, &mut events, call, "permission.asked").await;
     let reply = format!("/permission/{}/reply", again["id"].as_str().unwrap());
     rig.send(Method::POST, &reply, Some(json!({"reply": "reject"}))).await;
     events.wait_for("session.idle").await;

@@ -1,4 +1,4 @@
-//! Subagents over HTTP: the tree, its events, and what can be done with it.
+//! Subagents over HTTP: the tree, its events, and operations on it.
 
 use crate::common::{Events, Rig};
 use reqwest::Method;
@@ -27,8 +27,8 @@ fn task(description: &str, steps: &Value, more: Value) -> Value {
     json!(["task", input])
 }
 
-/// A call that asks first, and so holds its session until the test answers.
-fn asking(word: &str) -> Value {
+/// A call that needs a permission, and so holds its session until the test answers.
+fn gated_call(word: &str) -> Value {
     json!({"tools": [["bash", {"command": format!("echo {word}")}]]})
 }
 
@@ -47,14 +47,14 @@ async fn allow(rig: &Rig, through: &str, ask: &Value) {
     assert_eq!(rig.send(Method::POST, &path, Some(json!({"response": "once"}))).await, (200, json!(true)));
 }
 
-async fn idle(events: &mut Events, session: &str) {
+async fn wait_for_idle(events: &mut Events, session: &str) {
     while events.wait_for("session.idle").await["properties"]["sessionID"] != session {}
 }
 
-/// A root with a subagent that asks: the root, the subagent, the ask.
-async fn family(rig: &Rig, events: &mut Events) -> (String, String, Value) {
+/// A root with a subagent that needs a permission: the root, the subagent, the request.
+async fn root_with_child(rig: &Rig, events: &mut Events) -> (String, String, Value) {
     let root = session(rig, json!({"title": "Root"})).await;
-    let child = task("Look", &json!([asking("deep"), {"text": "Seen."}]), json!({}));
+    let child = task("Look", &json!([gated_call("deep"), {"text": "Seen."}]), json!({}));
     prompt(rig, &root, json!([{"tools": [child]}, {"text": "The end."}])).await;
     let ask = events.wait_for("permission.asked").await;
     let child = ask["properties"]["sessionID"].as_str().unwrap().to_owned();
@@ -62,10 +62,10 @@ async fn family(rig: &Rig, events: &mut Events) -> (String, String, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_tree_shows_who_does_what_and_asks_are_answered_from_above() {
+async fn the_tree_shows_states_and_requests_are_answered_from_above() {
     let rig = rig().await;
     let mut events = rig.events("/event").await;
-    let (root, child, ask) = family(&rig, &mut events).await;
+    let (root, child, ask) = root_with_child(&rig, &mut events).await;
     let tree = rig.get(&format!("/session/{root}/tree")).await;
     let [top, below] = tree["sessions"].as_array().unwrap().as_slice() else { panic!("{tree}") };
     assert_eq!((&top["sessionID"], &top["state"], &top["depth"]), (&json!(root), &json!("running"), &json!(0)));
@@ -76,14 +76,14 @@ async fn the_tree_shows_who_does_what_and_asks_are_answered_from_above() {
     assert!(tree["cursor"].as_str().is_some(), "{tree}");
     assert_eq!(rig.get(&format!("/session/{child}/tree")).await["sessions"].as_array().unwrap().len(), 1);
 
-    // A session that has nothing to do with it cannot answer; one above can.
+    // An unrelated session cannot answer; one above can.
     let stranger = session(&rig, json!({})).await;
     let id = ask["properties"]["id"].as_str().unwrap();
     let reply = Some(json!({"response": "once"}));
     let (status, error) = rig.send(Method::POST, &format!("/session/{stranger}/permissions/{id}"), reply).await;
     assert_eq!((status, &error["_tag"]), (404, &json!("PermissionNotFoundError")));
     allow(&rig, &root, &ask).await;
-    idle(&mut events, &root).await;
+    wait_for_idle(&mut events, &root).await;
     let tree = rig.get(&format!("/session/{root}/tree")).await;
     assert!(tree["sessions"].as_array().unwrap().iter().all(|node| node["state"] == "idle"), "{tree}");
     let top = &tree["sessions"][0];
@@ -95,13 +95,13 @@ async fn the_tree_shows_who_does_what_and_asks_are_answered_from_above() {
 async fn a_subtree_has_a_stream_of_its_own() {
     let rig = rig().await;
     let mut events = rig.events("/event").await;
-    let (root, child, ask) = family(&rig, &mut events).await;
+    let (root, child, ask) = root_with_child(&rig, &mut events).await;
     let response = rig.http.get(format!("{}/session/{root}/tree/event", rig.url)).send().await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let mut own = Events::new(response);
     assert_eq!(own.next().await.unwrap()["type"], "server.connected");
     let cursor = rig.get(&format!("/session/{root}/tree")).await["cursor"].as_str().unwrap().to_owned();
-    // Somebody else's events, a child that is born later, and one that comes and goes.
+    // Events of another session, a child created later, and one that is created and deleted.
     let stranger = session(&rig, json!({"title": "Elsewhere"})).await;
     let born = session(&rig, json!({"parentID": child, "title": "Born"})).await;
     let short = session(&rig, json!({"parentID": root, "title": "Short"})).await;
@@ -117,7 +117,7 @@ async fn a_subtree_has_a_stream_of_its_own() {
             continue;
         }
         let end = kind == "session.idle" && session == root;
-        // What the call of the subagent tells about it may come before or after the cursor.
+        // The events of the subagent's tool call may come before or after the cursor.
         if seen.is_empty() && session != born {
             continue;
         }
@@ -131,7 +131,7 @@ async fn a_subtree_has_a_stream_of_its_own() {
     assert!(seen.iter().all(|(_, session)| *session != stranger), "{seen:?}");
     assert!(of("session.created", &born) && of("session.created", &short) && of("session.deleted", &short), "{seen:?}");
     assert!(of("permission.replied", &child) && of("session.idle", &child), "{seen:?}");
-    // Resumed from the same place, by whichever means, it tells the same once more. Of what is deleted, only that.
+    // Resumed from the same cursor, either way, it sends the same events again; of a deleted session only its deletion.
     seen.retain(|(kind, session)| *session != short || kind == "session.deleted");
     for header in [true, false] {
         let path = format!("{}/session/{root}/tree/event", rig.url);
@@ -151,13 +151,13 @@ async fn a_subtree_has_a_stream_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_were_deleted_meanwhile_are_heard_in_a_resumed_stream() {
+async fn a_resumed_stream_reports_sessions_deleted_meanwhile() {
     let rig = rig().await;
     let root = session(&rig, json!({})).await;
     let child = session(&rig, json!({"parentID": root})).await;
     let grandchild = session(&rig, json!({"parentID": child})).await;
     let cursor = rig.get(&format!("/session/{root}/tree")).await["cursor"].as_str().unwrap().to_owned();
-    // What they did goes with them, but not that they are gone.
+    // Their other events are deleted with them, but not the deletion itself.
     for id in [&grandchild, &child] {
         let renamed = rig.send(Method::PATCH, &format!("/session/{id}"), Some(json!({"title": "renamed"}))).await;
         assert_eq!(renamed.0, 200);
@@ -177,15 +177,15 @@ async fn those_who_were_deleted_meanwhile_are_heard_in_a_resumed_stream() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_reaches_a_subagent_that_works() {
+async fn a_message_reaches_a_running_subagent() {
     let rig = rig().await;
     let mut events = rig.events("/event").await;
-    let (root, child, ask) = family(&rig, &mut events).await;
+    let (root, child, ask) = root_with_child(&rig, &mut events).await;
     let (status, sent) = post(&rig, &child, "steer", Some(json!({"text": script(&json!([{"text": "Left."}]))}))).await;
     assert_eq!(status, 200, "{sent}");
     let message = sent["messageID"].as_str().unwrap();
     allow(&rig, &child, &ask).await;
-    idle(&mut events, &root).await;
+    wait_for_idle(&mut events, &root).await;
     // The next step answers it, in the same turn: the parent gets that answer.
     let messages = rig.get(&format!("/session/{child}/message")).await;
     let ids: Vec<&str> = messages.as_array().unwrap().iter().map(|m| m["info"]["id"].as_str().unwrap()).collect();
@@ -205,10 +205,10 @@ async fn a_message_reaches_a_subagent_that_works() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_is_paused_and_goes_on() {
+async fn a_tree_is_paused_and_resumed() {
     let rig = rig().await;
     let mut events = rig.events("/event").await;
-    let (root, child, ask) = family(&rig, &mut events).await;
+    let (root, child, ask) = root_with_child(&rig, &mut events).await;
     assert_eq!(post(&rig, &root, "pause", None).await, (200, json!(true)));
     let told = events.wait_for("session.tree").await;
     assert_eq!((&told["properties"]["sessionID"], &told["properties"]["state"]), (&json!(root), &json!("paused")));
@@ -222,17 +222,17 @@ async fn a_tree_is_paused_and_goes_on() {
     while !ended(&events.wait_for("message.part.updated").await) {}
     assert_eq!(post(&rig, &root, "resume", None).await, (200, json!(true)));
     assert_eq!(post(&rig, &root, "resume", None).await, (200, json!(false)));
-    idle(&mut events, &root).await;
+    wait_for_idle(&mut events, &root).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_stops_one_subtree_and_says_which() {
+async fn a_cancel_stops_one_subtree_and_returns_its_sessions() {
     let rig = rig().await;
     let mut events = rig.events("/event").await;
     let root = session(&rig, json!({})).await;
     let tasks = [
-        task("Stopped", &json!([asking("one")]), json!({})),
-        task("Lives", &json!([asking("two"), {"text": "Alive."}]), json!({})),
+        task("Stopped", &json!([gated_call("one")]), json!({})),
+        task("Lives", &json!([gated_call("two"), {"text": "Alive."}]), json!({})),
     ];
     prompt(&rig, &root, json!([{"tools": tasks}, {"text": "The end."}])).await;
     let mut asks = [events.wait_for("permission.asked").await, events.wait_for("permission.asked").await];
@@ -247,13 +247,13 @@ async fn a_cancel_stops_one_subtree_and_says_which() {
     };
     assert_eq!((state(stopped), state(lives)), (json!("cancelled"), json!("asking")));
     allow(&rig, &root, &asks[1]).await;
-    idle(&mut events, &root).await;
+    wait_for_idle(&mut events, &root).await;
     let messages = rig.get(&format!("/session/{root}/message")).await;
-    assert!(messages.to_string().contains("The end."), "the parent goes on: {messages}");
+    assert!(messages.to_string().contains("The end."), "the parent continues: {messages}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_budget_holds_a_tree_until_it_is_raised() {
+async fn a_budget_blocks_a_tree_until_it_is_raised() {
     let rig = Rig::new(json!({"model": "script/demo"})).await;
     let mut events = rig.events("/event").await;
     let root = session(&rig, json!({})).await;
@@ -273,7 +273,7 @@ async fn a_budget_holds_a_tree_until_it_is_raised() {
     assert_eq!(waits["blocked"], told["blocked"]);
     assert_eq!(tree["sessions"][0]["budget"]["limit"], json!({"steps": 2}));
     assert_eq!(post(&rig, &root, "budget", Some(json!({"steps": 9}))).await.0, 200);
-    idle(&mut events, &root).await;
+    wait_for_idle(&mut events, &root).await;
     let (status, lifted) = post(&rig, &root, "budget", Some(json!({}))).await;
     assert_eq!((status, &lifted["limit"]), (200, &json!({})), "{lifted}");
     for wrong in [json!({"steps": 0}), json!({"cost": -1}), json!({"step": 1}), json!({"tokens": "many"}), json!([])] {
@@ -283,7 +283,7 @@ async fn a_budget_holds_a_tree_until_it_is_raised() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn subagents_are_sent_to_the_background_and_called_back() {
+async fn subagents_move_to_the_background_and_back() {
     let rig = rig().await;
     let mut events = rig.events("/event").await;
     assert_eq!(rig.get("/experimental/capabilities").await, json!({"backgroundSubagents": true}));
@@ -292,9 +292,9 @@ async fn subagents_are_sent_to_the_background_and_called_back() {
         async |id: &str, verb: &str| rig.send(Method::POST, &format!("/experimental/session/{id}/{verb}"), None).await;
     assert_eq!(move_to(&quiet, "background").await, (200, json!(false)));
     assert_eq!(move_to(&quiet, "foreground").await, (200, json!(false)));
-    let (root, child, ask) = family(&rig, &mut events).await;
+    let (root, child, ask) = root_with_child(&rig, &mut events).await;
     assert_eq!(move_to(&root, "background").await, (200, json!(true)));
-    idle(&mut events, &root).await;
+    wait_for_idle(&mut events, &root).await;
     let tree = rig.get(&format!("/session/{root}/tree")).await;
     let node = &tree["sessions"][1];
     assert_eq!(
@@ -303,13 +303,13 @@ async fn subagents_are_sent_to_the_background_and_called_back() {
     );
     assert_eq!(move_to(&root, "foreground").await, (200, json!(true)));
     allow(&rig, &root, &ask).await;
-    idle(&mut events, &root).await;
+    wait_for_idle(&mut events, &root).await;
     let messages = rig.get(&format!("/session/{root}/message")).await.to_string();
     assert!(messages.contains("Seen."), "its report is in: {messages}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_is_not_there_is_told() {
+async fn a_missing_session_is_a_404() {
     let rig = rig().await;
     let none = "ses_000000000000aaaaaaaaaaaaaa";
     for (method, path, body) in [

@@ -9,7 +9,7 @@ async fn post(rig: &Rig, path: &str, body: Value) -> (u16, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_request_becomes_its_event() {
+async fn every_request_becomes_an_event() {
     let rig = Rig::new(json!({})).await;
     let session = post(&rig, "/session", json!({})).await.1["id"].clone();
     let mut events = rig.events("/event").await;
@@ -48,7 +48,7 @@ async fn every_request_becomes_its_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_can_ask_for_the_next_request() {
+async fn a_client_can_poll_for_the_next_request() {
     let rig = Rig::new(json!({})).await;
     post(&rig, "/tui/append-prompt", json!({ "text": "hi" })).await;
     post(&rig, "/tui/open-help", Value::Null).await;
@@ -60,7 +60,7 @@ async fn a_client_can_ask_for_the_next_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_makes_no_sense_is_refused() {
+async fn invalid_requests_are_refused() {
     let rig = Rig::new(json!({})).await;
     for (path, body, status) in [
         ("/tui/append-prompt", json!({}), 400),

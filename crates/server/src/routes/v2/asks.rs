@@ -1,4 +1,4 @@
-//! Open permission requests and questions, as the newer API lists them. They are answered through the older one.
+//! Open permission requests and questions, as the newer API lists them. Clients answer them through the older one.
 
 use api::{
     Host as _, JsonMap, PermissionId, PermissionRequest, Question, QuestionId, QuestionRequest, Scope, SessionId,
@@ -7,12 +7,12 @@ use axum::http::Method;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::sessions::{NO_SESSION, session};
-use super::{At, Bare, at};
-use crate::call::Call;
+use super::sessions::{SESSION_NOT_FOUND, session};
+use super::{DataOnly, WithLocation, with_location};
 use crate::error::Error;
-use crate::operation::{Data, Operation, operation};
-use crate::routes::session::SessionPath;
+use crate::operation::request::Request;
+use crate::operation::{JsonReply, Operation, operation};
+use crate::routes::sessions::session::SessionPath;
 
 pub fn operations() -> Vec<Operation> {
     let permissions_of = "/api/session/{sessionID}/permission";
@@ -22,51 +22,52 @@ pub fn operations() -> Vec<Operation> {
             Method::GET,
             "/api/permission/request",
             "v2.permission.request.list",
-            "What is asked for.",
+            "The open permission requests.",
             permissions,
         )
         .v2(),
-        operation(Method::GET, "/api/question/request", "v2.question.request.list", "Open questions.", questions).v2(),
+        operation(Method::GET, "/api/question/request", "v2.question.request.list", "The open questions.", questions)
+            .v2(),
         operation(
             Method::GET,
             permissions_of,
             "v2.session.permission.list",
-            "What a session asks for.",
+            "The open permission requests of a session.",
             session_permissions,
         )
         .v2()
         .global()
-        .error(404, NO_SESSION),
+        .error(404, SESSION_NOT_FOUND),
         operation(
             Method::GET,
             questions_of,
             "v2.session.question.list",
-            "Open questions of a session.",
+            "The open questions of a session.",
             session_questions,
         )
         .v2()
         .global()
-        .error(404, NO_SESSION),
+        .error(404, SESSION_NOT_FOUND),
     ]
 }
 
-/// The tool call that asks for a permission.
+/// The tool call that needs a permission.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "PermissionV2Source")]
-struct Source {
+struct PermissionSource {
     #[serde(rename = "type")]
     #[schemars(extend("enum" = ["tool"]))]
     kind: &'static str,
     #[serde(rename = "messageID")]
     message: String,
     #[serde(rename = "callID")]
-    call: String,
+    call_id: String,
 }
 
-/// May the agent do this?
+/// A permission request.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "PermissionV2Request")]
-struct Asked {
+struct PendingPermission {
     id: PermissionId,
     #[serde(rename = "sessionID")]
     session: SessionId,
@@ -77,21 +78,24 @@ struct Asked {
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<JsonMap>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<Source>,
+    source: Option<PermissionSource>,
 }
 
-impl From<PermissionRequest> for Asked {
-    fn from(asked: PermissionRequest) -> Self {
-        let source =
-            |tool: api::ToolRef| Source { kind: "tool", message: tool.message_id.to_string(), call: tool.call_id };
+impl From<PermissionRequest> for PendingPermission {
+    fn from(pending: PermissionRequest) -> Self {
+        let source = |tool: api::ToolRef| PermissionSource {
+            kind: "tool",
+            message: tool.message_id.to_string(),
+            call_id: tool.call_id,
+        };
         Self {
-            id: asked.id,
-            session: asked.session_id,
-            action: asked.permission,
-            resources: asked.patterns,
-            save: Some(asked.always).filter(|patterns| !patterns.is_empty()),
-            metadata: Some(asked.metadata).filter(|metadata| !metadata.is_empty()),
-            source: asked.tool.map(source),
+            id: pending.id,
+            session: pending.session_id,
+            action: pending.permission,
+            resources: pending.patterns,
+            save: Some(pending.always).filter(|patterns| !patterns.is_empty()),
+            metadata: Some(pending.metadata).filter(|metadata| !metadata.is_empty()),
+            source: pending.tool.map(source),
         }
     }
 }
@@ -99,52 +103,54 @@ impl From<PermissionRequest> for Asked {
 /// The tool call that asks a question.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "QuestionV2Tool")]
-struct Tool {
+struct QuestionTool {
     #[serde(rename = "messageID")]
     message: String,
     #[serde(rename = "callID")]
-    call: String,
+    call_id: String,
 }
 
-/// What an agent wants to know.
+/// An agent's questions to the user.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "QuestionV2Request")]
-struct Wanted {
+struct PendingQuestion {
     id: QuestionId,
     #[serde(rename = "sessionID")]
     session: SessionId,
     questions: Vec<Question>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool: Option<Tool>,
+    tool: Option<QuestionTool>,
 }
 
-impl From<QuestionRequest> for Wanted {
-    fn from(asked: QuestionRequest) -> Self {
-        let tool = |tool: api::ToolRef| Tool { message: tool.message_id.to_string(), call: tool.call_id };
-        Self { id: asked.id, session: asked.session_id, questions: asked.questions, tool: asked.tool.map(tool) }
+impl From<QuestionRequest> for PendingQuestion {
+    fn from(pending: QuestionRequest) -> Self {
+        let tool = |tool: api::ToolRef| QuestionTool { message: tool.message_id.to_string(), call_id: tool.call_id };
+        Self { id: pending.id, session: pending.session_id, questions: pending.questions, tool: pending.tool.map(tool) }
     }
 }
 
-async fn permissions(call: Call) -> Result<Data<At<Vec<Asked>>>, Error> {
-    let open = call.state.engine.permissions(&call.scope).await?;
-    at(&call.state, &call.scope, open.into_iter().map(Asked::from).collect()).await
+async fn permissions(request: Request) -> Result<JsonReply<WithLocation<Vec<PendingPermission>>>, Error> {
+    let open = request.state.engine.permissions(&request.scope).await?;
+    with_location(&request.state, &request.scope, open.into_iter().map(PendingPermission::from).collect()).await
 }
 
-async fn questions(call: Call) -> Result<Data<At<Vec<Wanted>>>, Error> {
-    let open = call.state.engine.questions(&call.scope).await?;
-    at(&call.state, &call.scope, open.into_iter().map(Wanted::from).collect()).await
+async fn questions(request: Request) -> Result<JsonReply<WithLocation<Vec<PendingQuestion>>>, Error> {
+    let open = request.state.engine.questions(&request.scope).await?;
+    with_location(&request.state, &request.scope, open.into_iter().map(PendingQuestion::from).collect()).await
 }
 
-async fn session_permissions(call: Call<SessionPath>) -> Result<Data<Bare<Vec<Asked>>>, Error> {
-    let session = session(&call.state, &call.path.session.0)?;
-    let open = call.state.engine.permissions(&Scope::new(session.directory)).await?;
-    let own = open.into_iter().filter(|asked| asked.session_id == session.id);
-    Ok(Data(Bare { data: own.map(Asked::from).collect() }))
+async fn session_permissions(
+    request: Request<SessionPath>,
+) -> Result<JsonReply<DataOnly<Vec<PendingPermission>>>, Error> {
+    let session = session(&request.state, &request.path.session.0)?;
+    let open = request.state.engine.permissions(&Scope::new(session.directory)).await?;
+    let own = open.into_iter().filter(|pending| pending.session_id == session.id);
+    Ok(JsonReply(DataOnly { data: own.map(PendingPermission::from).collect() }))
 }
 
-async fn session_questions(call: Call<SessionPath>) -> Result<Data<Bare<Vec<Wanted>>>, Error> {
-    let session = session(&call.state, &call.path.session.0)?;
-    let open = call.state.engine.questions(&Scope::new(session.directory)).await?;
-    let own = open.into_iter().filter(|asked| asked.session_id == session.id);
-    Ok(Data(Bare { data: own.map(Wanted::from).collect() }))
+async fn session_questions(request: Request<SessionPath>) -> Result<JsonReply<DataOnly<Vec<PendingQuestion>>>, Error> {
+    let session = session(&request.state, &request.path.session.0)?;
+    let open = request.state.engine.questions(&Scope::new(session.directory)).await?;
+    let own = open.into_iter().filter(|pending| pending.session_id == session.id);
+    Ok(JsonReply(DataOnly { data: own.map(PendingQuestion::from).collect() }))
 }

@@ -5,16 +5,15 @@ use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{At, at};
-use crate::call::{Call, Nothing};
-use crate::error::{Error, Where};
-use crate::operation::{Data, Operation, operation};
-use crate::routes::file::{Kind, MAX_PATHS, PATHS, find, in_query};
+use super::{WithLocation, with_location};
+use crate::error::{Error, RequestPart};
+use crate::operation::request::{NoParams, Request};
+use crate::operation::{JsonReply, Operation, operation};
+use crate::routes::workspace::file::{DEFAULT_PATHS, MAX_PATHS, PathType, find_paths, query_error};
 
 pub fn operations() -> Vec<Operation> {
     vec![
-        operation(Method::GET, "/api/fs/find", "v2.fs.find", "Paths that fit a query, the best first.", find_paths)
-            .v2(),
+        operation(Method::GET, "/api/fs/find", "v2.fs.find", "Paths that match a query, best first.", find).v2(),
         operation(Method::GET, "/api/fs/list", "v2.fs.list", "The entries of a directory.", list).v2(),
     ]
 }
@@ -22,58 +21,64 @@ pub fn operations() -> Vec<Operation> {
 /// A file or a directory.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "FileSystemEntry")]
-struct Entry {
-    /// Relative to the location; that of a directory ends in a slash.
+struct FileSystemEntry {
+    /// Relative to the location; a directory's ends in a slash.
     path: String,
     #[serde(rename = "type")]
-    kind: Kind,
+    kind: PathType,
 }
 
-impl Entry {
+impl FileSystemEntry {
     fn new(path: String) -> Self {
-        let kind = if path.ends_with('/') { Kind::Directory } else { Kind::File };
+        let kind = if path.ends_with('/') { PathType::Directory } else { PathType::File };
         Self { path, kind }
     }
 }
 
-/// Which paths.
+/// Searches paths.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct FindQuery {
     query: String,
-    /// Only these.
+    /// Only paths of this type.
     #[serde(rename = "type")]
-    kind: Option<Kind>,
-    /// The most: a number from 1 to 200.
+    kind: Option<PathType>,
+    /// The most to return: a number from 1 to 200.
     limit: Option<String>,
 }
 
-async fn find_paths(call: Call<Nothing, FindQuery>) -> Result<Data<At<Vec<Entry>>>, Error> {
-    let FindQuery { query, kind, limit } = &call.query;
+async fn find(request: Request<NoParams, FindQuery>) -> Result<JsonReply<WithLocation<Vec<FileSystemEntry>>>, Error> {
+    let FindQuery { query, kind, limit } = &request.query;
     let limit = match limit {
-        None => PATHS,
+        None => DEFAULT_PATHS,
         Some(text) => text.parse().ok().filter(|limit| (1..=MAX_PATHS).contains(limit)).ok_or_else(|| {
             let message = format!("Expected a number from 1 to {MAX_PATHS}, got {text:?}\n  at [\"limit\"]");
-            Error::bad_request(Where::Query, message)
+            Error::bad_request(RequestPart::Query, message)
         })?,
     };
-    let found = find(&call.state, &call.scope, query, kind.map(Into::into).unwrap_or(tools::Entries::Both), limit);
-    let entries = found.await?.into_iter().map(Entry::new).collect();
-    at(&call.state, &call.scope, entries).await
+    let found =
+        find_paths(&request.state, &request.scope, query, kind.map(Into::into).unwrap_or(tools::Entries::Both), limit);
+    let entries = found.await?.into_iter().map(FileSystemEntry::new).collect();
+    with_location(&request.state, &request.scope, entries).await
 }
 
-/// A path, seen from the location.
+/// A path, relative to the location.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct ListQuery {
     path: Option<String>,
 }
 
-async fn list(call: Call<Nothing, ListQuery>) -> Result<Data<At<Vec<Entry>>>, Error> {
-    let path = call.query.path.as_deref().unwrap_or_default();
-    let listed = call.state.engine.list_files(&call.scope, path).await;
+async fn list(request: Request<NoParams, ListQuery>) -> Result<JsonReply<WithLocation<Vec<FileSystemEntry>>>, Error> {
+    let path = request.query.path.as_deref().unwrap_or_default();
+    let listed = request.state.engine.list_files(&request.scope, path).await;
     let (nodes, _) = listed.map_err(|error| match error {
         // OpenCode documents no 404 here.
-        HostError::NotFound { .. } => Error::bad_request(Where::Query, error.to_string()),
-        other => in_query(other),
+        HostError::NotFound { .. } => Error::bad_request(RequestPart::Query, error.to_string()),
+        other => query_error(other),
     })?;
-    at(&call.state, &call.scope, nodes.into_iter().map(|node| Entry::new(node.path)).collect()).await
+    with_location(
+        &request.state,
+        &request.scope,
+        nodes.into_iter().map(|node| FileSystemEntry::new(node.path)).collect(),
+    )
+    .await
 }

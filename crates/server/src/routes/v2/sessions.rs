@@ -1,4 +1,4 @@
-//! Sessions, as the newer API tells them.
+//! Sessions in the form of the newer API.
 
 use api::{ModelRef, Session, SessionId, SessionRevert, SessionStatus, SessionTokens, Timestamp, Usd};
 use axum::http::{Method, StatusCode};
@@ -9,55 +9,55 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use store::{ByAge, SessionQuery};
 
-use super::{Bare, NamedModel};
+use super::{DataOnly, NamedModel};
 use crate::State;
-use crate::call::{Call, Nothing};
-use crate::error::{Error, Where};
-use crate::operation::{Data, Operation, operation};
-use crate::routes::session::{SessionPath, whole};
+use crate::error::{Error, RequestPart};
+use crate::operation::request::{NoParams, Request};
+use crate::operation::{JsonReply, Operation, operation};
+use crate::routes::sessions::session::{SessionPath, whole_number};
 
-/// Sessions of a page without a limit, and the most that one may ask for.
-const PAGE: usize = 50;
-const MAX_PAGE: usize = 1000;
-/// The longest cursor.
-const MAX_CURSOR: usize = 16 << 10;
+/// The page size without a limit, and the largest limit.
+const DEFAULT_LIMIT: usize = 50;
+const MAX_LIMIT: usize = 1000;
+/// The longest cursor, in bytes.
+const MAX_CURSOR_BYTES: usize = 16 << 10;
 
-pub const NO_SESSION: &[&str] = &["SessionNotFoundError"];
+pub const SESSION_NOT_FOUND: &[&str] = &["SessionNotFoundError"];
 
 pub fn operations() -> Vec<Operation> {
     let (list_of, one) = ("/api/session", "/api/session/{sessionID}");
     vec![
+        operation(Method::GET, list_of, "v2.session.list", "The sessions of every directory, newest first.", list)
+            .v2()
+            .global()
+            .error(400, &["InvalidCursorError", "InvalidRequestError"]),
         operation(
             Method::GET,
-            list_of,
-            "v2.session.list",
-            "The sessions of every directory, the youngest first.",
-            list,
+            "/api/session/active",
+            "v2.session.active",
+            "The sessions whose turn is running.",
+            active,
         )
         .v2()
-        .global()
-        .error(400, &["InvalidCursorError", "InvalidRequestError"]),
-        operation(Method::GET, "/api/session/active", "v2.session.active", "The sessions with a turn.", active)
-            .v2()
-            .global(),
-        operation(Method::GET, one, "v2.session.get", "A session.", get).v2().global().error(404, NO_SESSION),
+        .global(),
+        operation(Method::GET, one, "v2.session.get", "A session.", get).v2().global().error(404, SESSION_NOT_FOUND),
     ]
 }
 
-/// Where a session is.
+/// The place of a session.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "LocationRef")]
-struct Location {
+struct SessionLocation {
     directory: String,
     #[serde(rename = "workspaceID", skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^wrk"))]
     workspace: Option<String>,
 }
 
-/// When things happened to a session.
+/// When a session was created and changed.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Time {
+struct SessionTime {
     #[schemars(with = "f64")]
     created: Timestamp,
     #[schemars(with = "f64")]
@@ -70,7 +70,7 @@ struct Time {
 /// A session.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "SessionV2Info")]
-struct Info {
+struct SessionInfo {
     id: SessionId,
     #[serde(rename = "parentID", skip_serializing_if = "Option::is_none")]
     parent: Option<SessionId>,
@@ -82,16 +82,16 @@ struct Info {
     model: Option<NamedModel>,
     cost: Usd,
     tokens: SessionTokens,
-    time: Time,
+    time: SessionTime,
     title: String,
-    location: Location,
+    location: SessionLocation,
     #[serde(skip_serializing_if = "Option::is_none")]
     subpath: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     revert: Option<SessionRevert>,
 }
 
-impl From<Session> for Info {
+impl From<Session> for SessionInfo {
     fn from(session: Session) -> Self {
         let named = |model: api::SessionModel| {
             let variant = model.variant.unwrap_or_else(|| "default".to_owned());
@@ -101,12 +101,12 @@ impl From<Session> for Info {
             model: session.model.map(named),
             cost: session.cost.unwrap_or_default(),
             tokens: session.tokens.unwrap_or_default(),
-            time: Time {
+            time: SessionTime {
                 created: session.time.created,
                 updated: session.time.updated,
                 archived: session.time.archived,
             },
-            location: Location { directory: session.directory, workspace: session.workspace_id },
+            location: SessionLocation { directory: session.directory, workspace: session.workspace_id },
             subpath: session.path.filter(|path| !path.is_empty()),
             id: session.id,
             parent: session.parent_id,
@@ -126,29 +126,29 @@ enum Order {
     Desc,
 }
 
-/// Which sessions.
+/// Filters the sessions.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct ListQuery {
-    /// Only those of this workspace.
+    /// Only sessions of this workspace.
     #[schemars(regex(pattern = "^wrk"))]
     workspace: Option<String>,
-    /// The most.
+    /// The page size.
     limit: Option<f64>,
-    /// The oldest or the youngest first.
+    /// Whether the oldest or the newest come first.
     order: Option<Order>,
-    /// Only those whose title contains it.
+    /// Only sessions whose title contains this text.
     search: Option<String>,
-    /// Only those of this very directory.
+    /// Only sessions of exactly this directory.
     directory: Option<String>,
-    /// Only those of this project.
+    /// Only sessions of this project.
     project: Option<String>,
-    /// Only those at or below this path of their project.
+    /// Only sessions at or below this path of their project.
     subpath: Option<String>,
-    /// Where another page ended, and what it was a page of.
+    /// The end of another page, with its filter.
     cursor: Option<String>,
 }
 
-/// What a page is a page of. It travels in the cursor.
+/// The filter of a page. The cursor carries it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Filter {
     order: Order,
@@ -171,7 +171,7 @@ enum Direction {
     Previous,
 }
 
-/// A cursor: a session at an end of a page, and which way to go on.
+/// A cursor: a session at one end of a page, and the direction in which to continue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Cursor {
     #[serde(flatten)]
@@ -182,11 +182,11 @@ struct Cursor {
 
 impl Cursor {
     fn parse(text: &str) -> Option<Self> {
-        let bytes = URL_SAFE_NO_PAD.decode(text.get(..MAX_CURSOR).unwrap_or(text).trim_end_matches('=')).ok()?;
+        let bytes = URL_SAFE_NO_PAD.decode(text.get(..MAX_CURSOR_BYTES).unwrap_or(text).trim_end_matches('=')).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 
-    fn text(&self) -> Option<String> {
+    fn encode(&self) -> Option<String> {
         Some(URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).ok()?))
     }
 }
@@ -194,30 +194,30 @@ impl Cursor {
 /// A page of sessions.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "SessionsResponse")]
-struct Page {
-    data: Vec<Info>,
-    cursor: Ends,
+struct SessionPage {
+    data: Vec<SessionInfo>,
+    cursor: PageCursors,
 }
 
-/// The pages beside this one.
+/// Cursors of the neighbouring pages.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(inline)]
-struct Ends {
+struct PageCursors {
     #[serde(skip_serializing_if = "Option::is_none")]
     previous: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
 
-async fn list(call: Call<Nothing, ListQuery>) -> Result<Data<Page>, Error> {
-    let query = call.query;
-    let limit = match whole("limit", query.limit)? {
-        None => PAGE,
+async fn list(request: Request<NoParams, ListQuery>) -> Result<JsonReply<SessionPage>, Error> {
+    let query = request.query;
+    let limit = match whole_number("limit", query.limit)? {
+        None => DEFAULT_LIMIT,
         Some(0) => {
             let message = "Expected a value greater than 0, got 0\n  at [\"limit\"]";
-            return Err(Error::bad_request(Where::Query, message));
+            return Err(Error::bad_request(RequestPart::Query, message));
         }
-        Some(limit) => usize::try_from(limit).unwrap_or(MAX_PAGE).min(MAX_PAGE),
+        Some(limit) => usize::try_from(limit).unwrap_or(MAX_LIMIT).min(MAX_LIMIT),
     };
     let (filter, anchor) = match &query.cursor {
         Some(text) => {
@@ -226,24 +226,29 @@ async fn list(call: Call<Nothing, ListQuery>) -> Result<Data<Page>, Error> {
             (cursor.filter, Some((cursor.id, cursor.direction)))
         }
         None => {
-            let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+            let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
             let filter = Filter {
                 order: query.order.unwrap_or(Order::Desc),
-                workspace: given(query.workspace),
-                search: given(query.search),
-                directory: given(query.directory).map(|_| call.scope.directory.clone()),
-                project: given(query.project),
-                subpath: given(query.subpath),
+                workspace: non_empty(query.workspace),
+                search: non_empty(query.search),
+                directory: non_empty(query.directory).map(|_| request.scope.directory.clone()),
+                project: non_empty(query.project),
+                subpath: non_empty(query.subpath),
             };
             (filter, None)
         }
     };
-    page(&call.state, filter, anchor, limit).map(Data)
+    read_page(&request.state, filter, anchor, limit).map(JsonReply)
 }
 
-fn page(state: &State, filter: Filter, anchor: Option<(SessionId, Direction)>, limit: usize) -> Result<Page, Error> {
-    let back = anchor.as_ref().is_some_and(|(_, direction)| *direction == Direction::Previous);
-    let by_age = ByAge { ascending: (filter.order == Order::Asc) != back, after: anchor.map(|(id, _)| id) };
+fn read_page(
+    state: &State,
+    filter: Filter,
+    anchor: Option<(SessionId, Direction)>,
+    limit: usize,
+) -> Result<SessionPage, Error> {
+    let is_backwards = anchor.as_ref().is_some_and(|(_, direction)| *direction == Direction::Previous);
+    let by_age = ByAge { ascending: (filter.order == Order::Asc) != is_backwards, after: anchor.map(|(id, _)| id) };
     let query = SessionQuery {
         project: filter.project.clone(),
         directory: filter.directory.clone(),
@@ -255,40 +260,42 @@ fn page(state: &State, filter: Filter, anchor: Option<(SessionId, Direction)>, l
         ..SessionQuery::default()
     };
     let mut sessions = state.engine.store().sessions(&query)?;
-    if back {
+    if is_backwards {
         sessions.reverse();
     }
-    let end = |session: Option<&Session>, direction| {
-        Cursor { filter: filter.clone(), id: session?.id.clone(), direction }.text()
+    let cursor_at = |session: Option<&Session>, direction| {
+        Cursor { filter: filter.clone(), id: session?.id.clone(), direction }.encode()
     };
-    let cursor =
-        Ends { previous: end(sessions.first(), Direction::Previous), next: end(sessions.last(), Direction::Next) };
-    Ok(Page { data: sessions.into_iter().map(Info::from).collect(), cursor })
+    let cursor = PageCursors {
+        previous: cursor_at(sessions.first(), Direction::Previous),
+        next: cursor_at(sessions.last(), Direction::Next),
+    };
+    Ok(SessionPage { data: sessions.into_iter().map(SessionInfo::from).collect(), cursor })
 }
 
-/// A session has a turn.
+/// The status of a session whose turn is running.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "SessionActive")]
-struct Active {
+struct ActiveSession {
     #[serde(rename = "type")]
     #[schemars(extend("enum" = ["running"]))]
     kind: &'static str,
 }
 
-async fn active(call: Call) -> Result<Data<Bare<IndexMap<SessionId, Active>>>, Error> {
-    let statuses = call.state.engine.store().statuses()?;
+async fn active(request: Request) -> Result<JsonReply<DataOnly<IndexMap<SessionId, ActiveSession>>>, Error> {
+    let statuses = request.state.engine.store().statuses()?;
     let running = statuses.into_iter().filter(|(_, status)| *status != SessionStatus::Idle);
-    Ok(Data(Bare { data: running.map(|(id, _)| (id, Active { kind: "running" })).collect() }))
+    Ok(JsonReply(DataOnly { data: running.map(|(id, _)| (id, ActiveSession { kind: "running" })).collect() }))
 }
 
-/// The session of a path, which says where it is itself.
+/// The session in the path. It knows its own directory.
 pub fn session(state: &State, id: &SessionId) -> Result<Session, Error> {
     state.engine.store().session(id)?.ok_or_else(|| {
         let message = format!("Session not found: {id}");
-        Error::tagged(StatusCode::NOT_FOUND, NO_SESSION[0], &[("sessionID", id.as_str())], message)
+        Error::tagged(StatusCode::NOT_FOUND, SESSION_NOT_FOUND[0], &[("sessionID", id.as_str())], message)
     })
 }
 
-async fn get(call: Call<SessionPath>) -> Result<Data<Bare<Info>>, Error> {
-    Ok(Data(Bare { data: session(&call.state, &call.path.session.0)?.into() }))
+async fn get(request: Request<SessionPath>) -> Result<JsonReply<DataOnly<SessionInfo>>, Error> {
+    Ok(JsonReply(DataOnly { data: session(&request.state, &request.path.session.0)?.into() }))
 }

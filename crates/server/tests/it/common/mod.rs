@@ -28,23 +28,23 @@ impl Rig {
         Self::on(project).await
     }
 
-    /// A server on a project that is there.
+    /// A server on an existing project.
     pub async fn on(project: TempProject) -> Self {
         Self::guarded(project, None).await
     }
 
-    /// A server that wants to know a password.
+    /// A server with a password.
     pub async fn guarded(project: TempProject, password: Option<Password>) -> Self {
         Self::with(project, password, &[]).await
     }
 
-    /// A server with more in its environment.
+    /// A server with more environment variables.
     pub async fn with(project: TempProject, password: Option<Password>, env: &[(&str, &str)]) -> Self {
         let engine = open(&project, env, store::Options::default());
         Self::serve(project, password, engine).await
     }
 
-    /// A server whose store has other bounds.
+    /// A server with other store options.
     pub async fn on_store(config: Value, options: store::Options) -> Self {
         let project = TempProject::new();
         project.write_home(".config/opencode/opencode.json", config.to_string());
@@ -58,7 +58,7 @@ impl Rig {
             directory: project.path().to_owned(),
             listen: Listen::Tcp { host: "127.0.0.1".to_owned(), port: Some(0) },
             password,
-            // OpenCode allows it by itself, and what it answers then was recorded.
+            // OpenCode allows this origin by default, and the recordings use it.
             cors: vec!["http://localhost:3000".to_owned()],
             hosts: Vec::new(),
             version: "0.0.0".to_owned(),
@@ -67,7 +67,7 @@ impl Rig {
         let url = server.url().to_owned();
         let stop = CancellationToken::new();
         tokio::spawn(server.run(stop.clone()));
-        // Another test of this process may have been first.
+        // Another test of this process may have installed one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().timeout(WAIT).build().unwrap();
         Self { project, url, http, store: engine.store().clone(), _stop: stop.drop_guard() }
@@ -85,7 +85,7 @@ impl Rig {
         (status, serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
-    /// The body of a request that works.
+    /// The body of a successful request.
     pub async fn get(&self, path: &str) -> Value {
         let (status, body) = self.send(Method::GET, path, None).await;
         assert_eq!(status, 200, "GET {path}: {body}");
@@ -94,10 +94,10 @@ impl Rig {
 
     /// A stream of events, after its first one.
     pub async fn events(&self, path: &str) -> Events {
-        // A test may follow events for longer than it waits for any of them.
+        // A test may follow events for longer than it waits for any one of them.
         let request = self.http.get(format!("{}{path}", self.url)).timeout(WAIT * 10);
         let mut events = Events::new(request.send().await.unwrap());
-        events.next().await.expect("the stream begins");
+        events.next().await.expect("a first event");
         events
     }
 }
@@ -107,22 +107,22 @@ pub struct Events {
     response: reqwest::Response,
     rest: String,
     /// The types of the events so far.
-    heard: Vec<String>,
-    /// Since when somebody waits for something else than heartbeats.
-    waiting: Option<Instant>,
+    seen: Vec<String>,
+    /// Since when the test has waited for an event other than a heartbeat.
+    waiting_since: Option<Instant>,
     /// The id of the last event that has one.
     pub last: Option<String>,
 }
 
 impl Events {
-    /// The stream of an answer.
+    /// The stream in a response.
     pub fn new(response: reqwest::Response) -> Self {
-        Self { response, rest: String::new(), heard: Vec::new(), waiting: None, last: None }
+        Self { response, rest: String::new(), seen: Vec::new(), waiting_since: None, last: None }
     }
 
-    /// The next event, or none at the end of the stream.
+    /// The next event; `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<Value> {
-        let limit = *self.waiting.get_or_insert_with(Instant::now) + WAIT;
+        let limit = *self.waiting_since.get_or_insert_with(Instant::now) + WAIT;
         loop {
             if let Some((frame, rest)) = self.rest.split_once("\n\n") {
                 let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
@@ -134,27 +134,27 @@ impl Events {
                         let event: Value = serde_json::from_str(&data).unwrap();
                         let kind = event.get("payload").unwrap_or(&event)["type"].as_str().unwrap_or("-").to_owned();
                         if kind != "server.heartbeat" {
-                            self.waiting = None;
+                            self.waiting_since = None;
                         }
-                        self.heard.push(kind);
+                        self.seen.push(kind);
                         return Some(event);
                     }
                     None => continue,
                 }
             }
             let chunk = tokio::time::timeout_at(limit, self.response.chunk()).await;
-            let chunk = chunk.unwrap_or_else(|_| panic!("no event within {WAIT:?}; heard: {}", self.heard.join(", ")));
+            let chunk = chunk.unwrap_or_else(|_| panic!("no event within {WAIT:?}; seen: {}", self.seen.join(", ")));
             self.rest.push_str(std::str::from_utf8(&chunk.unwrap()?).unwrap());
         }
     }
 
-    /// The next event of that type; those before it are left out.
+    /// The next event of that type; skips others.
     pub async fn wait_for(&mut self, kind: &str) -> Value {
         let began = Instant::now();
         loop {
-            assert!(began.elapsed() < WAIT, "no {kind} within {WAIT:?}; heard: {}", self.heard.join(", "));
+            assert!(began.elapsed() < WAIT, "no {kind} within {WAIT:?}; seen: {}", self.seen.join(", "));
             let Some(event) = self.next().await else {
-                panic!("the stream ended before {kind}; heard: {}", self.heard.join(", "))
+                panic!("the stream ended before {kind}; seen: {}", self.seen.join(", "))
             };
             let payload = event.get("payload").unwrap_or(&event);
             if payload["type"] == kind {

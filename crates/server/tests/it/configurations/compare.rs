@@ -1,4 +1,4 @@
-//! Holds what two servers say about one configuration against each other.
+//! Compares what two servers report about one configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,7 +22,7 @@ const AGENT_KEYS: [&str; 13] = [
     "permission",
     "disable",
 ];
-/// What agents are asked whether they may do, beside what their own rules are about.
+/// Actions that agents are checked for, beside those that their own rules name.
 const PROBES: [(&str, &str); 20] = [
     ("bash", "ls"),
     ("bash", "git status"),
@@ -61,41 +61,41 @@ const TOOLS: [&str; 12] = [
     "server_tool",
 ];
 
-/// The differences, a line for each.
+/// The differences, one per line.
 pub fn compare(theirs: &Value, ours: &Value, home: &Path, place: &Path) -> Vec<String> {
     if theirs["config"].is_null() {
         return vec!["OpenCode refuses it".to_owned()];
     }
-    let shown = |value: &Value| -> Value {
-        // Paths below the home and the project are the same for both; what each keeps for itself is not.
+    let normalized = |value: &Value| -> Value {
+        // Both see the same paths below the home and the project; paths that each keeps for itself differ.
         let text =
             value.to_string().replace(place.to_str().unwrap(), "PROJECT").replace(home.to_str().unwrap(), "HOME");
         serde_json::from_str(&text).unwrap()
     };
-    let (theirs, ours) = (shown(theirs), shown(ours));
+    let (theirs, ours) = (normalized(theirs), normalized(ours));
     let mut lines = Vec::new();
-    differ("config", &config(&theirs["config"]), &config(&ours["config"]), &mut lines);
-    differ("command", &commands(&theirs["command"]), &commands(&ours["command"]), &mut lines);
-    differ("skill", &skills(&theirs["skill"]), &skills(&ours["skill"]), &mut lines);
+    add_differences("config", &config(&theirs["config"]), &config(&ours["config"]), &mut lines);
+    add_differences("command", &commands(&theirs["command"]), &commands(&ours["command"]), &mut lines);
+    add_differences("skill", &skills(&theirs["skill"]), &skills(&ours["skill"]), &mut lines);
     let (their_agents, our_agents) = (by_name(&theirs["agent"]), by_name(&ours["agent"]));
     let configured = &theirs["config"]["agent"];
-    differ("agent", &agents(&their_agents, configured), &agents(&our_agents, configured), &mut lines);
+    add_differences("agent", &agents(&their_agents, configured), &agents(&our_agents, configured), &mut lines);
     for (name, agent) in &their_agents {
         if let Some(other) = our_agents.get(name) {
-            permitted(name, &rules(agent), &rules(other), &mut lines);
+            compare_permissions(name, &rules(agent), &rules(other), &mut lines);
         }
     }
     lines
 }
 
-/// Adds a line for each value that is not the same.
-fn differ(path: &str, theirs: &Value, ours: &Value, lines: &mut Vec<String>) {
+/// Adds a line for each value that differs.
+fn add_differences(path: &str, theirs: &Value, ours: &Value, lines: &mut Vec<String>) {
     match (theirs, ours) {
         (Value::Object(a), Value::Object(b)) => {
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
             for key in keys {
                 let at = |map: &Map<String, Value>| map.get(key).cloned().unwrap_or_default();
-                differ(&format!("{path}.{key}"), &at(a), &at(b), lines);
+                add_differences(&format!("{path}.{key}"), &at(a), &at(b), lines);
             }
         }
         (a, b) if a == b => {}
@@ -111,7 +111,7 @@ fn by_name(list: &Value) -> BTreeMap<String, Value> {
 
 fn config(config: &Value) -> Value {
     let mut config = config.as_object().cloned().unwrap_or_default();
-    // What OpenCode adds by itself, and what it keeps after it was read as something else.
+    // Keys that OpenCode adds by itself, or keeps after it has translated them.
     for key in ["$schema", "mode", "tools", "autoshare", "username"] {
         config.remove(key);
     }
@@ -124,10 +124,10 @@ fn config(config: &Value) -> Value {
     {
         command.as_object_mut().map(|command| command.remove("name"));
     }
-    without_nothing(Value::Object(config))
+    without_empty(Value::Object(config))
 }
 
-/// An agent's configuration with unknown keys among its options, as it takes effect.
+/// An agent's effective configuration, with unknown keys among its options.
 fn agent_config(agent: &Value) -> Value {
     let mut known = Map::new();
     let mut options = agent["options"].as_object().cloned().unwrap_or_default();
@@ -143,18 +143,18 @@ fn agent_config(agent: &Value) -> Value {
     Value::Object(known)
 }
 
-/// A value without objects and lists that hold nothing, and without empty texts.
-fn without_nothing(value: Value) -> Value {
+/// The value without empty objects, lists and texts.
+fn without_empty(value: Value) -> Value {
     match value {
         Value::Object(map) => {
-            let full = map.into_iter().map(|(key, value)| (key, without_nothing(value)));
-            Value::Object(full.filter(|(_, value)| !is_nothing(value)).collect())
+            let full = map.into_iter().map(|(key, value)| (key, without_empty(value)));
+            Value::Object(full.filter(|(_, value)| !is_empty(value)).collect())
         }
         other => other,
     }
 }
 
-fn is_nothing(value: &Value) -> bool {
+fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Object(map) => map.is_empty(),
@@ -173,7 +173,7 @@ fn commands(list: &Value) -> Value {
         let picked = fields.iter().filter(|field| !skill || **field != "template");
         let entry: Map<String, Value> = picked.map(|field| ((*field).to_owned(), command[field].clone())).collect();
         if !built_in {
-            all.insert(name, without_nothing(Value::Object(entry)));
+            all.insert(name, without_empty(Value::Object(entry)));
         }
     }
     Value::Object(all)
@@ -184,7 +184,7 @@ fn skills(list: &Value) -> Value {
     Value::Object(skills.collect())
 }
 
-/// The agents without their rules. What the built-in ones say of themselves is each program's own, unless it is configured.
+/// The agents without their rules. The texts of built-in agents are each program's own, unless they are configured.
 fn agents(list: &BTreeMap<String, Value>, configured: &Value) -> Value {
     let mut all = Map::new();
     for (name, agent) in list {
@@ -195,7 +195,7 @@ fn agents(list: &BTreeMap<String, Value>, configured: &Value) -> Value {
                 agent.remove(own);
             }
         }
-        all.insert(name.clone(), without_nothing(Value::Object(agent)));
+        all.insert(name.clone(), without_empty(Value::Object(agent)));
     }
     Value::Object(all)
 }
@@ -204,15 +204,15 @@ fn rules(agent: &Value) -> Ruleset {
     serde_json::from_value(agent["permission"].clone()).unwrap_or_default()
 }
 
-/// Adds a line for everything that one of the two lists of rules permits otherwise than the other.
-fn permitted(agent: &str, theirs: &Ruleset, ours: &Ruleset, lines: &mut Vec<String>) {
+/// Adds a line for each action that the two lists of rules judge differently.
+fn compare_permissions(agent: &str, theirs: &Ruleset, ours: &Ruleset, lines: &mut Vec<String>) {
     let mut probes: BTreeSet<(String, String)> = PROBES.map(|(a, b)| (a.to_owned(), b.to_owned())).into();
     for rule in theirs.iter().chain(ours) {
         // Folders that each program keeps for itself.
-        let private = rule.permission == "external_directory" && rule.pattern.contains("/.local/share/")
+        let is_private = rule.permission == "external_directory" && rule.pattern.contains("/.local/share/")
             || rule.pattern.contains("/tmp/opencode/");
         let fill = |text: &str, star: &str| text.replace('*', star).replace('?', "y");
-        if !private {
+        if !is_private {
             let stars = [("x", "x"), ("", ""), ("bash", "x y/z")];
             probes.extend(stars.map(|(name, pattern)| (fill(&rule.permission, name), fill(&rule.pattern, pattern))));
         }
@@ -225,12 +225,16 @@ fn permitted(agent: &str, theirs: &Ruleset, ours: &Ruleset, lines: &mut Vec<Stri
         }
     }
     for tool in TOOLS {
-        let withheld = |rules: &Ruleset| {
+        let is_withheld = |rules: &Ruleset| {
             let last = rules.iter().rfind(|rule| api::wildcard(&rule.permission, tool));
             last.is_some_and(|rule| rule.pattern == "*" && rule.action == Action::Deny)
         };
-        if withheld(theirs) != withheld(ours) {
-            lines.push(format!("{tool} withheld from {agent}: {} there, {} here", withheld(theirs), withheld(ours)));
+        if is_withheld(theirs) != is_withheld(ours) {
+            lines.push(format!(
+                "{tool} withheld from {agent}: {} there, {} here",
+                is_withheld(theirs),
+                is_withheld(ours)
+            ));
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Configurations as people have them, read by the real OpenCode and by Trefoil: what differs in `/config`, `/agent`,
-//! `/command`, `/skill` and in what each agent may do stands in `differences.txt`, with a reason.
+//! Real-world configurations, read by the real OpenCode and by Trefoil. Differences in `/config`, `/agent`, `/command`,
+//! `/skill` and in what each agent may do are listed in `differences.txt`, with a reason.
 //!
-//! A file of `corpus` is one configuration: files of a project, each below a line `== path`. With `~/` before its path a file
-//! lies in the home that all configurations share whose names begin with `home-`. Before the files may stand `crlf`, the ends of
-//! their lines, and `directory: …`, where the agent works.
+//! Each file of `corpus` is one configuration: the files of a project, each below a line `== path`. A path that begins
+//! with `~/` lies in the home that all configurations named `home-…` share. Before the files there may be `crlf`, for
+//! their line endings, and `directory: …`, where the agent works.
 
 mod compare;
 
@@ -15,19 +15,19 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use testkit::{OpenCode, TempProject, eventually};
 
-use crate::accepted::Accepted;
+use crate::accepted_differences::AcceptedDifferences;
 use crate::common::Rig;
 
-/// How many configurations there are at least.
-const LEAST: usize = 60;
-/// How long one attempt may take: requests to an OpenCode that just began to listen are never answered.
-const ATTEMPT: Duration = Duration::from_secs(2);
-/// How many configurations are asked for at once: OpenCode waits for git most of the time.
-const AT_ONCE: usize = 4;
+/// The least number of configurations.
+const MIN_CASES: usize = 60;
+/// The timeout of one attempt: OpenCode never answers requests that arrive just after it began to listen.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How many configurations are read at a time: OpenCode waits for git most of the time.
+const MAX_CONCURRENT: usize = 4;
 /// What is compared.
 const LISTS: [&str; 4] = ["config", "agent", "command", "skill"];
 
-/// One configuration.
+/// A configuration.
 struct Case {
     name: String,
     /// Where the agent works, below the project.
@@ -54,7 +54,7 @@ impl Case {
         case
     }
 
-    /// Writes its files; gives the directory to ask for.
+    /// Writes its files; returns the directory to ask for.
     fn write(&self, project: &TempProject) -> PathBuf {
         let root = project.path().join(&self.name);
         std::fs::create_dir_all(root.join(&self.directory)).unwrap();
@@ -79,18 +79,18 @@ fn cases() -> Vec<Case> {
 }
 
 #[tokio::test]
-async fn opencode_and_trefoil_read_them_alike() {
+async fn opencode_and_trefoil_read_configurations_alike() {
     let cases = cases();
-    assert!(cases.len() >= LEAST, "{} configurations", cases.len());
+    assert!(cases.len() >= MIN_CASES, "{} configurations", cases.len());
     let (home, plain): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| case.name.starts_with("home-"));
     let (home, plain) = tokio::join!(differences(home), differences(plain));
     let differences: Vec<String> = home.into_iter().chain(plain).collect();
-    let (unknown, stale) = Accepted::parse(include_str!("differences.txt")).check(&differences);
-    assert!(unknown.is_empty(), "OpenCode reads these otherwise:\n{}", unknown.join("\n"));
-    assert!(stale.is_empty(), "these differences are no more:\n{}", stale.join("\n"));
+    let (unknown, stale) = AcceptedDifferences::parse(include_str!("differences.txt")).check(&differences);
+    assert!(unknown.is_empty(), "OpenCode reads these differently:\n{}", unknown.join("\n"));
+    assert!(stale.is_empty(), "these differences no longer occur:\n{}", stale.join("\n"));
 }
 
-/// What OpenCode and Trefoil make of configurations that share a home, as far as it differs.
+/// The differences between OpenCode and Trefoil for configurations that share a home.
 async fn differences(cases: Vec<Case>) -> Vec<String> {
     let project = TempProject::without_git();
     let places: Vec<(String, PathBuf)> = cases.iter().map(|case| (case.name.clone(), case.write(&project))).collect();
@@ -99,18 +99,18 @@ async fn differences(cases: Vec<Case>) -> Vec<String> {
     let rig = Rig::on(project).await;
     let http = &rig.http;
     until_ready(http, &opencode).await;
-    let (address, own, home) = (&opencode.url(), &rig.url, &rig.project.home());
+    let (their_url, our_url, home) = (&opencode.url(), &rig.url, &rig.project.home());
     let compared = places.iter().map(|(name, place)| async move {
-        // First, since OpenCode writes into files that name no schema.
-        let ours = answers(http, own, place).await;
-        let theirs = answers(http, address, place).await;
+        // Trefoil first, as OpenCode writes into files that name no schema.
+        let ours = answers(http, our_url, place).await;
+        let theirs = answers(http, their_url, place).await;
         let found = compare::compare(&theirs, &ours, home, place);
         found.into_iter().map(|line| format!("{name}: {line}")).collect::<Vec<_>>()
     });
-    futures::stream::iter(compared).buffered(AT_ONCE).concat().await
+    futures::stream::iter(compared).buffered(MAX_CONCURRENT).concat().await
 }
 
-/// Trusts every file: what an untrusted repository may do is another matter.
+/// Trusts every file: untrusted repositories are tested elsewhere.
 fn trust_everything(project: &TempProject) {
     let env = project.env().into_iter().collect();
     let mut store = TrustStore::load(&Dirs::from_env(&env, &project.home()).trust_file()).unwrap();
@@ -129,11 +129,11 @@ fn trust_everything(project: &TempProject) {
 
 async fn until_ready(http: &reqwest::Client, opencode: &OpenCode) {
     let url = format!("{}/global/health", opencode.url());
-    let answers = async || http.get(&url).timeout(ATTEMPT).send().await.is_ok();
+    let answers = async || http.get(&url).timeout(ATTEMPT_TIMEOUT).send().await.is_ok();
     eventually("OpenCode answers", answers).await;
 }
 
-/// What a server says about a directory, by list. One that it refuses to read is null.
+/// What a server reports about a directory, by list; null if it refuses the configuration.
 async fn answers(http: &reqwest::Client, url: &str, directory: &Path) -> Value {
     let mut answers = json!({});
     for list in LISTS {

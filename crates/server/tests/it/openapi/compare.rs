@@ -4,23 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::normal::{Choice, Object, choices, describe, label, reference};
+use super::normalize::{Choice, Object, choices, describe, label, reference};
 
-/// How deep schemas are followed; far beyond any that is not a cycle.
+/// How deep schemas are followed; only a cycle goes deeper.
 const MAX_DEPTH: usize = 24;
 
 type Entries = BTreeMap<String, Value>;
 
-/// The lines that tell `ours` from `theirs`, sorted.
+/// The differences between `theirs` and `ours`, one per line, sorted.
 pub fn differences(theirs: &Value, ours: &Value) -> Vec<String> {
-    let mut compare = Compare { theirs, ours, lines: BTreeSet::new() };
+    let mut compare = Comparison { theirs, ours, lines: BTreeSet::new() };
     let (left, right) = (operations(theirs), operations(ours));
-    compare.entries("", &left, &right, Compare::operation);
+    compare.entries("", &left, &right, Comparison::operation);
 
     let shared = left.iter().filter(|(key, _)| right.contains_key(*key)).map(|(_, operation)| operation);
     let used = components_of(theirs, shared);
     let (mut left, right) = (entries(&theirs["components"]["schemas"]), entries(&ours["components"]["schemas"]));
-    // What only operations use that we do not have is no difference of its own.
+    // Components that are used only by operations we do not have are no difference of their own.
     left.retain(|name, _| used.contains(name) || right.contains_key(name));
     compare.entries("component ", &left, &right, |compare, place, left, right| compare.shape(place, left, right, 0));
     compare.lines.into_iter().collect()
@@ -74,20 +74,20 @@ fn labelled(choices: Vec<Choice>, document: &Value) -> BTreeMap<String, Choice> 
     choices.into_iter().map(|choice| (format!("[{}]", label(&choice.keywords, document)), choice)).collect()
 }
 
-struct Compare<'a> {
+struct Comparison<'a> {
     theirs: &'a Value,
     ours: &'a Value,
     lines: BTreeSet<String>,
 }
 
-impl Compare<'_> {
-    fn tell(&mut self, place: &str, theirs: &str, ours: &str) {
+impl Comparison<'_> {
+    fn report(&mut self, place: &str, theirs: &str, ours: &str) {
         if theirs != ours {
             self.lines.insert(format!("{place}: theirs {theirs}, ours {ours}"));
         }
     }
 
-    /// Compares what both have, by key, and says what only one has.
+    /// Compares the entries that both have, by key, and reports those that only one has.
     fn entries<T>(
         &mut self,
         prefix: &str,
@@ -108,36 +108,36 @@ impl Compare<'_> {
 
     fn operation(&mut self, key: &str, theirs: &Value, ours: &Value) {
         let (left, right) = (&theirs["operationId"], &ours["operationId"]);
-        self.tell(&format!("{key} operationId"), &left.to_string(), &right.to_string());
+        self.report(&format!("{key} operationId"), &left.to_string(), &right.to_string());
         let id = left.as_str().unwrap_or(key);
         let prefix = format!("{id} ");
         self.entries(&prefix, &parameters(theirs), &parameters(ours), |compare, place, left, right| {
-            compare.need(place, left, right);
+            compare.required_flag(place, left, right);
             compare.schema(place, &left["schema"], &right["schema"], 0);
         });
         self.entries(&prefix, &body(theirs), &body(ours), |compare, place, left, right| {
-            compare.need(place, left, right);
+            compare.required_flag(place, left, right);
             compare.content(place, left, right);
         });
         let (left, right) = (entries(&theirs["responses"]), entries(&ours["responses"]));
         self.entries(&format!("{id} response."), &left, &right, Self::content);
     }
 
-    fn need(&mut self, place: &str, theirs: &Value, ours: &Value) {
+    fn required_flag(&mut self, place: &str, theirs: &Value, ours: &Value) {
         let word = |value: &Value| if value["required"] == json!(true) { "required" } else { "optional" };
-        self.tell(place, word(theirs), word(ours));
+        self.report(place, word(theirs), word(ours));
     }
 
     fn content(&mut self, place: &str, theirs: &Value, ours: &Value) {
         let (left, right) = (entries(&theirs["content"]), entries(&ours["content"]));
         self.entries(&format!("{place} "), &left, &right, |compare, typed, left, right| {
-            // Almost everything is JSON; that needs no word.
+            // Almost everything is JSON, so it goes without saying.
             let place = typed.strip_suffix(" application/json").unwrap_or(typed);
             compare.schema(place, &left["schema"], &right["schema"], 0);
         });
     }
 
-    /// Compares two schemas; components of one name are compared elsewhere, once.
+    /// Compares two schemas. Components of the same name are compared elsewhere, once.
     fn schema(&mut self, place: &str, theirs: &Value, ours: &Value, depth: usize) {
         let name = reference(theirs);
         if name.is_none() || name != reference(ours) {
@@ -161,14 +161,14 @@ impl Compare<'_> {
 
     fn choice(&mut self, place: &str, theirs: &Object, ours: &Object, depth: usize) {
         if theirs.get("type") != ours.get("type") {
-            return self.tell(place, &describe(theirs), &describe(ours));
+            return self.report(place, &describe(theirs), &describe(ours));
         }
         let (left_fields, right_fields) = (theirs.contains_key("properties"), ours.contains_key("properties"));
         for key in theirs.keys().chain(ours.keys().filter(|key| !theirs.contains_key(*key))) {
             let (left, right) = (theirs.get(key), ours.get(key));
             let below = format!("{place} {key}");
             match (key.as_str(), left, right) {
-                ("required", ..) if left_fields && right_fields => self.required(place, theirs, ours),
+                ("required", ..) if left_fields && right_fields => self.required_fields(place, theirs, ours),
                 ("required", ..) => {}
                 ("properties", Some(left), Some(right)) => {
                     self.entries(
@@ -191,14 +191,14 @@ impl Compare<'_> {
                 }
                 _ => {
                     let text = |value: Option<&Value>| value.map_or("none".to_owned(), Value::to_string);
-                    self.tell(&below, &text(left), &text(right));
+                    self.report(&below, &text(left), &text(right));
                 }
             }
         }
     }
 
-    /// Which of the fields that both have must be there.
-    fn required(&mut self, place: &str, theirs: &Object, ours: &Object) {
+    /// Compares which of the shared fields are required.
+    fn required_fields(&mut self, place: &str, theirs: &Object, ours: &Object) {
         let has = |object: &Object, key: &str, name: &str| match object.get(key) {
             Some(Value::Array(list)) => list.iter().any(|item| item == name),
             Some(fields) => fields.get(name).is_some(),
@@ -206,7 +206,7 @@ impl Compare<'_> {
         };
         for name in entries(&theirs["properties"]).keys().filter(|name| has(ours, "properties", name)) {
             let word = |object: &Object| if has(object, "required", name) { "required" } else { "optional" };
-            self.tell(&format!("{place} .{name}"), word(theirs), word(ours));
+            self.report(&format!("{place} .{name}"), word(theirs), word(ours));
         }
     }
 }

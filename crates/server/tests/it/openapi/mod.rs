@@ -1,21 +1,21 @@
-//! Our OpenAPI document against OpenCode's. Where they differ, `differences.txt` says why.
+//! Compares our OpenAPI document with OpenCode's. `differences.txt` says why they differ.
 
 mod compare;
-mod normal;
+mod normalize;
 
-use crate::accepted::Accepted;
+use crate::accepted_differences::AcceptedDifferences;
 use compare::differences;
 use serde_json::{Value, json};
 
 #[test]
 fn only_accepted_differences() {
     let theirs: Value = serde_json::from_str(include_str!("../../fixtures/openapi.json")).unwrap();
-    let accepted = Accepted::parse(include_str!("differences.txt"));
+    let accepted = AcceptedDifferences::parse(include_str!("differences.txt"));
     let (unknown, stale) = accepted.check(&differences(&theirs, &trefoil_server::openapi()));
     assert!(
         unknown.is_empty() && stale.is_empty(),
-        "{} new differences. Mend them, or add them to differences.txt with a reason:\n{}\n\n\
-         {} accepted lines fit no difference any more. Take them out of differences.txt:\n{}",
+        "{} new differences. Fix them, or add them to differences.txt with a reason:\n{}\n\n\
+         {} accepted lines match no difference any more. Remove them from differences.txt:\n{}",
         unknown.len(),
         unknown.join("\n"),
         stale.len(),
@@ -23,8 +23,8 @@ fn only_accepted_differences() {
     );
 }
 
-/// A document with one operation that answers that schema.
-fn answering(schema: Value) -> Value {
+/// A document with one operation that returns that schema.
+fn document_returning(schema: Value) -> Value {
     let operation = json!({
         "operationId": "thing.get",
         "responses": { "200": { "content": { "application/json": { "schema": schema } } } },
@@ -38,12 +38,12 @@ fn answering(schema: Value) -> Value {
     })
 }
 
-fn between(theirs: Value, ours: Value) -> Vec<String> {
-    differences(&answering(theirs), &answering(ours))
+fn schema_differences(theirs: Value, ours: Value) -> Vec<String> {
+    differences(&document_returning(theirs), &document_returning(ours))
 }
 
 #[test]
-fn what_means_the_same_is_the_same() {
+fn equivalent_schemas_do_not_differ() {
     for (theirs, ours) in [
         (json!({ "enum": ["a"], "type": "string" }), json!({ "const": "a", "type": "string", "description": "x" })),
         (
@@ -72,7 +72,7 @@ fn what_means_the_same_is_the_same() {
         ),
         (json!({}), json!(true)),
     ] {
-        assert_eq!(between(theirs.clone(), ours.clone()), Vec::<String>::new(), "{theirs} and {ours}");
+        assert_eq!(schema_differences(theirs.clone(), ours.clone()), Vec::<String>::new(), "{theirs} and {ours}");
     }
 }
 
@@ -115,13 +115,13 @@ fn every_difference_is_one_line() {
             r#"thing.get response.200 enum: theirs ["a"], ours ["a","b"]"#,
         ),
     ] {
-        assert_eq!(between(theirs, ours), [line]);
+        assert_eq!(schema_differences(theirs, ours), [line]);
     }
 }
 
 #[test]
 fn operations_parameters_and_components_are_compared() {
-    let mut ours = answering(json!({ "$ref": "#/components/schemas/Id" }));
+    let mut ours = document_returning(json!({ "$ref": "#/components/schemas/Id" }));
     let theirs = ours.clone();
     ours["components"]["schemas"]["Id"]["pattern"] = "^di".into();
     ours["paths"]["/thing"]["get"]["operationId"] = "thing.read".into();
@@ -141,14 +141,15 @@ fn operations_parameters_and_components_are_compared() {
 }
 
 #[test]
-fn accepted_lines_are_exact_both_ways() {
-    let accepted = Accepted::parse("# Never sent.\ncomponent Event.*: theirs only\n\n# Gone.\nold: ours only\n");
+fn unaccepted_differences_and_stale_lines_are_reported() {
+    let accepted =
+        AcceptedDifferences::parse("# Never sent.\ncomponent Event.*: theirs only\n\n# Gone.\nold: ours only\n");
     let lines = ["component Event.x: theirs only".to_owned(), "new: ours only".to_owned()];
     assert_eq!(accepted.check(&lines), (vec!["new: ours only".into()], vec!["old: ours only".into()]));
 }
 
 #[test]
-#[should_panic(expected = "no reason stands above")]
+#[should_panic(expected = "there is no reason above")]
 fn a_line_without_a_reason_is_refused() {
-    Accepted::parse("# Reason.\na: ours only\n\nb: ours only\n");
+    AcceptedDifferences::parse("# Reason.\na: ours only\n\nb: ours only\n");
 }

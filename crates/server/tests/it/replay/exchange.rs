@@ -1,4 +1,4 @@
-//! A recorded scenario: its requests, what had been seen before each, and how they were answered.
+//! A recorded scenario: its requests, the events that were seen before each, and the responses.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 /// A request as it was sent.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Request {
+pub struct RecordedRequest {
     n: usize,
     pub method: String,
     pub path: String,
@@ -16,23 +16,23 @@ pub struct Request {
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     pub body: Option<Value>,
-    /// A body that is no JSON.
+    /// A body that is not JSON.
     pub raw: Option<String>,
 }
 
-impl Request {
-    /// Whether the answer is a stream of events.
-    pub fn subscribes(&self) -> bool {
+impl RecordedRequest {
+    /// Whether the response is a stream of events.
+    pub fn is_subscription(&self) -> bool {
         ["/event", "/global/event", "/api/event"].contains(&self.path.as_str())
     }
 
-    /// Whether it begins or joins a turn.
+    /// Whether it starts or joins a turn.
     pub fn is_prompt(&self) -> bool {
         self.method == "POST" && self.path.ends_with("/message")
     }
 
     /// The operation, without ids and cursors.
-    pub fn place(&self) -> String {
+    pub fn operation(&self) -> String {
         let (path, query) = self.path.split_once('?').map_or((self.path.as_str(), None), |(p, q)| (p, Some(q)));
         let segments = path.split('/').map(|segment| if is_id(segment) { "{id}" } else { segment });
         let path = segments.collect::<Vec<_>>().join("/");
@@ -42,24 +42,24 @@ impl Request {
     }
 }
 
-/// How it was answered.
+/// The response to it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Answer {
+pub struct RecordedResponse {
     to: usize,
     pub status: u16,
     pub headers: BTreeMap<String, String>,
-    /// Nothing if it was no JSON.
+    /// `None` if it was not JSON.
     pub body: Option<Value>,
 }
 
-/// A request and its answer.
+/// A request and its response.
 pub struct Exchange {
-    pub request: Request,
-    pub answer: Answer,
-    /// How many events had been seen before it was sent.
+    pub request: RecordedRequest,
+    pub response: RecordedResponse,
+    /// How many events were seen before it was sent.
     pub seen: usize,
-    /// How many requests had been sent before it was answered, itself among them.
+    /// How many requests were sent before it was answered, itself included.
     pub answered: usize,
     line: usize,
 }
@@ -70,26 +70,26 @@ pub struct Recording {
     pub events: Vec<Value>,
     /// Whether the server ended the stream of events.
     pub ended: bool,
-    /// The first line that has an id.
-    born: HashMap<String, usize>,
+    /// The first line that contains each id.
+    first_lines: HashMap<String, usize>,
 }
 
 impl Recording {
     pub fn load(scenario: &str) -> Self {
-        let (mut pending, mut exchanges): (Vec<(Request, usize, usize)>, Vec<Exchange>) = Default::default();
-        let (mut events, mut born, mut ended, mut sent) = (Vec::new(), HashMap::new(), false, 0);
+        let (mut pending, mut exchanges): (Vec<(RecordedRequest, usize, usize)>, Vec<Exchange>) = Default::default();
+        let (mut events, mut first_lines, mut ended, mut sent) = (Vec::new(), HashMap::new(), false, 0);
         for (number, mut line) in testkit::recorded_lines(scenario).into_iter().enumerate() {
             for id in ids(&line.to_string()) {
-                born.entry(id.to_owned()).or_insert(number);
+                first_lines.entry(id.to_owned()).or_insert(number);
             }
             if let Some(request) = line.get_mut("request") {
                 pending.push((serde_json::from_value(request.take()).unwrap(), events.len(), number));
                 sent += 1;
-            } else if let Some(answer) = line.get_mut("answer") {
-                let answer: Answer = serde_json::from_value(answer.take()).unwrap();
-                let which = pending.iter().position(|(request, ..)| request.n == answer.to).unwrap();
+            } else if let Some(response) = line.get_mut("answer") {
+                let response: RecordedResponse = serde_json::from_value(response.take()).unwrap();
+                let which = pending.iter().position(|(request, ..)| request.n == response.to).unwrap();
                 let (request, seen, line) = pending.remove(which);
-                exchanges.push(Exchange { request, answer, seen, answered: sent, line });
+                exchanges.push(Exchange { request, response, seen, answered: sent, line });
             } else if let Some(event) = line.get_mut("event") {
                 events.push(event.take());
             }
@@ -97,16 +97,16 @@ impl Recording {
         }
         assert!(pending.is_empty(), "{scenario}: every recorded request was answered");
         exchanges.sort_by_key(|exchange| exchange.request.n);
-        Self { exchanges, events, ended, born }
+        Self { exchanges, events, ended, first_lines }
     }
 
-    /// Whether an id in a request was the client's own idea.
-    pub fn invented(&self, id: &str, exchange: &Exchange) -> bool {
-        self.born.get(id).is_none_or(|line| *line >= exchange.line)
+    /// Whether the client made up an id in a request.
+    pub fn is_made_up(&self, id: &str, exchange: &Exchange) -> bool {
+        self.first_lines.get(id).is_none_or(|line| *line >= exchange.line)
     }
 }
 
-/// Ids of the recording in a text: their tails are cut, so they are told from ours.
+/// Ids of the recording in a text. Their tails are cut, which tells them from ours.
 pub fn ids(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|token| is_id(token))
 }

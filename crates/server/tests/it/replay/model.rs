@@ -1,4 +1,4 @@
-//! The model of the recordings: it plays the script that a prompt carries, or one of a few by keyword.
+//! The model of the recordings: it plays the script in a prompt, or one of a few by keyword.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ struct Step {
     tools: Vec<(String, Value)>,
     raw_args: Option<String>,
     chunks: usize,
-    /// Slow answers wait until the test lets them go on, however slow they were.
+    /// Slow answers wait until the test lets them continue, however slow they were.
     chunk_delay_ms: u64,
     http_error: Option<u16>,
     error_body: Value,
@@ -28,15 +28,15 @@ struct Step {
     drop: bool,
     finish: Option<String>,
     usage: Option<Value>,
-    /// Says nothing more until the client hangs up.
+    /// Sends nothing more until the client hangs up.
     #[serde(skip)]
     endless: bool,
 }
 
-/// How often a script failed.
+/// How often each script failed.
 type Failures = Arc<Mutex<HashMap<String, usize>>>;
 
-/// Answers every request; slow answers stop after their first piece until `go_on` says so.
+/// Answers every request. Slow answers stop after their first chunk until `go_on` is true.
 pub async fn serve(mut server: ModelServer, go_on: watch::Receiver<bool>) {
     let failures = Failures::default();
     loop {
@@ -53,14 +53,14 @@ async fn answer(mut call: Call, mut go_on: watch::Receiver<bool>, failures: Fail
     let prompt = call.request.last_text("user");
     let step = step(&prompt, call.request.messages());
     if let Some(status) = step.http_error
-        && fails(&prompt, &step, &failures)
+        && should_fail(&prompt, &step, &failures)
     {
         let retry = step.retry_after.map(|seconds| seconds.to_string());
         let headers: Vec<(&str, &str)> = retry.iter().map(|seconds| ("retry-after", seconds.as_str())).collect();
         return call.error(status, step.error_body, &headers);
     }
-    let thinks = !step.reasoning.is_empty();
-    if thinks {
+    let has_reasoning = !step.reasoning.is_empty();
+    if has_reasoning {
         call.reasoning(step.reasoning).await;
     }
     for word in step.text.split_inclusive(' ') {
@@ -83,7 +83,7 @@ async fn answer(mut call: Call, mut go_on: watch::Receiver<bool>, failures: Fail
         call.raw(format!("data: {error}\n\n")).await;
     }
     if step.drop {
-        // The answer ends there.
+        // The answer ends here.
         return drop(call);
     }
     let before = call.request.messages().len();
@@ -91,15 +91,15 @@ async fn answer(mut call: Call, mut go_on: watch::Receiver<bool>, failures: Fail
         let arguments = step.raw_args.clone().unwrap_or_else(|| input.to_string());
         call.tool_text(&format!("call_{before}_{n}"), name, &arguments).await;
     }
-    call.usage(step.usage.unwrap_or_else(|| usage(thinks)));
+    call.usage(step.usage.unwrap_or_else(|| usage(has_reasoning)));
     let reason = if step.tools.is_empty() { "stop" } else { "tool_calls" };
     call.finish(step.finish.as_deref().unwrap_or(reason)).await;
 }
 
-fn usage(thinks: bool) -> Value {
+fn usage(has_reasoning: bool) -> Value {
     let mut usage = json!({"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120,
         "prompt_tokens_details": {"cached_tokens": 10}});
-    if thinks {
+    if has_reasoning {
         usage["completion_tokens_details"] = json!({"reasoning_tokens": 5});
     }
     usage
@@ -107,12 +107,12 @@ fn usage(thinks: bool) -> Value {
 
 fn step(prompt: &str, messages: &[Value]) -> Step {
     if let Some(script) = prompt.trim_start().strip_prefix("SCRIPT:") {
-        // What follows the script is what an engine adds.
+        // The engine may add text after the script.
         let steps = serde_json::Deserializer::from_str(script).into_iter::<Vec<Step>>().next();
         let steps = steps.expect("a script has steps").expect("a script is a list of steps");
-        let said = messages.iter().rev().take_while(|message| message["role"] != "user");
-        let said = said.filter(|message| message["role"] == "assistant").count();
-        return steps.get(said).cloned().unwrap_or_else(|| Step { text: "done".to_owned(), ..Step::default() });
+        let answers = messages.iter().rev().take_while(|message| message["role"] != "user");
+        let answers = answers.filter(|message| message["role"] == "assistant").count();
+        return steps.get(answers).cloned().unwrap_or_else(|| Step { text: "done".to_owned(), ..Step::default() });
     }
     let (reasoning, text) = if prompt.contains("kw:reason") {
         ("Let me think about it. ", "Reasoned answer.")
@@ -127,7 +127,7 @@ fn step(prompt: &str, messages: &[Value]) -> Step {
     }
 }
 
-fn fails(prompt: &str, step: &Step, failures: &Failures) -> bool {
+fn should_fail(prompt: &str, step: &Step, failures: &Failures) -> bool {
     let mut failures = failures.lock().unwrap();
     let count = failures.entry(prompt.to_owned()).or_default();
     *count += 1;

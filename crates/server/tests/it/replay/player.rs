@@ -1,5 +1,5 @@
-//! Replays a scenario: sends its requests in their order and overlap, each once what mattered before it has happened here too,
-//! and compares what comes.
+//! Replays a scenario: sends its requests in their order and overlap, each once the relevant events before it have
+//! happened here too, and compares the results.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -17,18 +17,18 @@ use tokio::task::{JoinHandle, JoinSet};
 use trefoil_server::Password;
 
 use super::exchange::{Exchange, Recording, ids};
-use super::shape::{Lists, compare, compare_events, compare_lines};
-use super::{model, stage};
+use super::shape::{ListComparison, compare, compare_events, compare_lines};
+use super::{model, setup};
 use crate::common::{Events, Rig};
 
-/// The patience after something never happened: the rest cannot be as recorded.
-const LITTLE_PATIENCE: Duration = Duration::from_secs(2);
-/// How often it is looked whether anything still happens.
-const LOOK: Duration = Duration::from_secs(1);
-/// So many looks at an idle server, and what did not come never will. Only a scenario that fails waits for them.
-const QUIET: usize = 20;
-/// The headers that matter.
-const HEADERS: [&str; 13] = [
+/// The timeout after something never happened: the rest cannot be as recorded.
+const SHORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often to check whether anything still happens.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// After this many checks of an idle server, missing events will never come. Only a failing scenario waits for them.
+const MAX_IDLE_CHECKS: usize = 20;
+/// The headers that are compared.
+const COMPARED_HEADERS: [&str; 13] = [
     "content-type",
     "vary",
     "link",
@@ -43,15 +43,15 @@ const HEADERS: [&str; 13] = [
     "access-control-max-age",
     "access-control-expose-headers",
 ];
-/// Headers of which only their presence is compared.
-const OWN_VALUES: [&str; 2] = ["link", "x-next-cursor"];
-/// Paths below these are about sessions, whose lists have an order.
-const SESSIONS: [&str; 3] = ["/session", "/permission", "/question"];
-/// Stands for the end of the stream of events.
-const END: &str = "(end)";
+/// Headers of which only the presence is compared.
+const PRESENCE_ONLY_HEADERS: [&str; 2] = ["link", "x-next-cursor"];
+/// Paths below these are about sessions; their lists are ordered.
+const ORDERED_PATHS: [&str; 3] = ["/session", "/permission", "/question"];
+/// Marks the end of the event stream.
+const STREAM_END: &str = "(end)";
 
-/// What came for a request.
-struct Got {
+/// The response to a request.
+struct ReceivedResponse {
     status: u16,
     headers: HeaderMap,
     body: Vec<u8>,
@@ -61,24 +61,24 @@ struct Player {
     recording: Arc<Recording>,
     rig: Rig,
     page: SocketAddr,
-    /// Recorded ids and cursors, and ours in their place.
+    /// Our ids and cursors by recorded ones.
     ids: BTreeMap<String, String>,
-    /// Whether slow answers of the model go on.
+    /// Whether slow answers of the model continue.
     go_on: watch::Sender<bool>,
     events: watch::Receiver<Vec<Value>>,
     log: watch::Sender<Vec<Value>>,
-    /// How long something may take to happen; only what never happens takes as long.
-    patience: Duration,
+    /// How long an event may take. Only what never happens takes that long.
+    event_timeout: Duration,
     differences: BTreeSet<String>,
     /// The model, the web page and the subscription; they end with the player.
     tasks: JoinSet<()>,
 }
 
-/// The differences of a scenario from its recording.
+/// The differences between a scenario and its recording.
 pub async fn play(scenario: &str) -> BTreeSet<String> {
     let recording = Arc::new(Recording::load(scenario));
     let model = ModelServer::start().await;
-    let project = stage::project(scenario, &recording, &model);
+    let project = setup::project(scenario, &recording, &model);
     let secret = |_| Password { username: "opencode".to_owned(), password: "pw".to_owned() };
     let guarded = scenario.ends_with("basic_auth").then_some(()).map(secret);
     let rig = Rig::with(project, guarded, &[("TREFOIL_ALLOW_PRIVATE_FETCH", "1")]).await;
@@ -86,7 +86,7 @@ pub async fn play(scenario: &str) -> BTreeSet<String> {
     let (log, events) = watch::channel(Vec::new());
     let mut tasks = JoinSet::new();
     tasks.spawn(model::serve(model, gate));
-    let page = page(&mut tasks).await;
+    let page = serve_page(&mut tasks).await;
     let mut player = Player {
         recording: recording.clone(),
         rig,
@@ -95,25 +95,25 @@ pub async fn play(scenario: &str) -> BTreeSet<String> {
         go_on,
         events,
         log,
-        patience: WAIT,
+        event_timeout: WAIT,
         differences: BTreeSet::new(),
         tasks,
     };
-    let mut open: Vec<(&Exchange, JoinHandle<Got>)> = Vec::new();
+    let mut open: Vec<(&Exchange, JoinHandle<ReceivedResponse>)> = Vec::new();
     for (number, exchange) in recording.exchanges.iter().enumerate() {
         let (due, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|(before, _)| before.answered <= number);
         open = rest;
         player.finish(due).await;
-        player.happened(exchange.seen).await;
-        if exchange.request.subscribes() {
+        player.wait_for_milestones(exchange.seen).await;
+        if exchange.request.is_subscription() {
             player.subscribe(exchange).await;
             continue;
         }
         if exchange.request.path.ends_with("/abort") {
-            player.spoken(exchange).await;
+            player.wait_for_model(exchange).await;
         }
         if sends_to_background(exchange) {
-            // From its first word on: it must not be faster than whoever sent it.
+            // From its first word on: the subagent must not be faster than the session that sent it.
             player.go_on.send_replace(false);
         }
         let Some(sent) = player.send(exchange) else { continue };
@@ -122,24 +122,24 @@ pub async fn play(scenario: &str) -> BTreeSet<String> {
             player.resubscribe(exchange).await;
         } else {
             player.go_on.send_replace(false);
-            player.accepted(exchange, &sent).await;
+            player.wait_until_stored(exchange, &sent).await;
             open.push((exchange, sent));
         }
     }
     player.finish(open).await;
-    player.happened(recording.events.len()).await;
+    player.wait_for_milestones(recording.events.len()).await;
     player.compare_events().await;
     player.differences
 }
 
-/// Whether a prompt has a subagent work in the background.
+/// Whether a prompt sends a subagent to the background.
 fn sends_to_background(exchange: &Exchange) -> bool {
     let body = exchange.request.body.as_ref().map(Value::to_string).unwrap_or_default();
     body.contains(r#"\"background\": true"#)
 }
 
 /// The web page that the recordings fetch.
-async fn page(tasks: &mut JoinSet<()>) -> SocketAddr {
+async fn serve_page(tasks: &mut JoinSet<()>) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let html = "<html><body><h1>Title</h1><p>Some text</p></body></html>";
@@ -149,37 +149,37 @@ async fn page(tasks: &mut JoinSet<()>) -> SocketAddr {
 }
 
 impl Player {
-    fn differ(&mut self, difference: impl Into<String>) {
+    fn report(&mut self, difference: impl Into<String>) {
         self.differences.insert(difference.into());
     }
 
-    /// A recorded text with our ids and places in it; ids that never came here are named instead.
-    fn ours(&self, text: &str, exchange: &Exchange) -> Result<String, String> {
-        let mut text = text.replace(stage::MODEL, &self.page.to_string());
-        for (recorded, longer) in stage::SHORT_LIVED {
+    /// A recorded text with our ids and paths; fails with an id that never came here.
+    fn translate(&self, text: &str, exchange: &Exchange) -> Result<String, String> {
+        let mut text = text.replace(setup::RECORDED_HOST, &self.page.to_string());
+        for (recorded, longer) in setup::LONGER_COMMANDS {
             text = text.replace(recorded, longer);
         }
-        for directory in stage::DIRECTORIES {
+        for directory in setup::RECORDED_DIRECTORIES {
             text = text.replace(directory, &self.rig.project.directory());
         }
         for (theirs, ours) in &self.ids {
             text = text.replace(theirs, ours);
         }
-        let unknown = ids(&text).find(|id| !self.recording.invented(id, exchange)).map(str::to_owned);
+        let unknown = ids(&text).find(|id| !self.recording.is_made_up(id, exchange)).map(str::to_owned);
         unknown.map_or(Ok(text), Err)
     }
 
     /// Sends a request, if everything that it names exists here.
-    fn send(&mut self, exchange: &Exchange) -> Option<JoinHandle<Got>> {
+    fn send(&mut self, exchange: &Exchange) -> Option<JoinHandle<ReceivedResponse>> {
         let request = &exchange.request;
         let body = request.raw.clone().or_else(|| request.body.as_ref().map(Value::to_string));
-        let path = self.ours(&request.path, exchange);
-        let body = body.map(|body| self.ours(&body, exchange)).transpose();
+        let path = self.translate(&request.path, exchange);
+        let body = body.map(|body| self.translate(&body, exchange)).transpose();
         let (path, body) = match (path, body) {
             (Ok(path), Ok(body)) => (path, body),
             (Err(id), _) | (_, Err(id)) => {
                 let kind = id.split('_').next().unwrap_or_default().to_owned();
-                self.differ(format!("{}: not sent, because its {kind} never came", request.place()));
+                self.report(format!("{}: not sent, because its {kind} never came", request.operation()));
                 return None;
             }
         };
@@ -198,14 +198,14 @@ impl Player {
         Some(tokio::spawn(async move {
             let response = builder.send().await.unwrap();
             let (status, headers) = (response.status().as_u16(), response.headers().clone());
-            Got { status, headers, body: response.bytes().await.unwrap().to_vec() }
+            ReceivedResponse { status, headers, body: response.bytes().await.unwrap().to_vec() }
         }))
     }
 
-    /// Waits for answers, and compares them.
-    async fn finish(&mut self, open: Vec<(&Exchange, JoinHandle<Got>)>) {
+    /// Waits for responses, and compares them.
+    async fn finish(&mut self, open: Vec<(&Exchange, JoinHandle<ReceivedResponse>)>) {
         for (exchange, sent) in open {
-            // A subagent that was sent to the background is as slow as it was: the answer does not wait for it.
+            // A background subagent is as slow as it was: the response does not wait for it.
             let background = self
                 .recording
                 .exchanges
@@ -215,8 +215,8 @@ impl Player {
                 self.go_on.send_replace(true);
             }
             match sent.await {
-                Ok(got) => self.compare_answer(exchange, &got),
-                Err(error) => self.differ(format!("{}: no answer: {error}", exchange.request.place())),
+                Ok(received) => self.compare_response(exchange, &received),
+                Err(error) => self.report(format!("{}: no answer: {error}", exchange.request.operation())),
             }
             if exchange.request.is_prompt() {
                 self.go_on.send_replace(true);
@@ -224,51 +224,51 @@ impl Player {
         }
     }
 
-    /// Waits until a prompt that others overtake is stored, so that they come after it here too.
-    async fn accepted(&mut self, exchange: &Exchange, sent: &JoinHandle<Got>) {
+    /// Waits until a prompt is stored that later requests overtake, so that they come after it here too.
+    async fn wait_until_stored(&mut self, exchange: &Exchange, sent: &JoinHandle<ReceivedResponse>) {
         if !exchange.request.is_prompt() || sent.is_finished() {
             return;
         }
         let text = exchange.request.body.as_ref().and_then(|body| body["parts"][0]["text"].as_str());
-        let text = self.ours(text.unwrap_or_default(), exchange).unwrap_or_default();
+        let text = self.translate(text.unwrap_or_default(), exchange).unwrap_or_default();
         let stored =
             |events: &Vec<Value>| events.iter().any(|event| event["properties"]["part"]["text"] == text.as_str());
-        if tokio::time::timeout(self.patience, self.events.wait_for(stored)).await.is_err() {
-            self.differ(format!("{}: the prompt was never stored", exchange.request.place()));
-            self.patience = LITTLE_PATIENCE;
+        if tokio::time::timeout(self.event_timeout, self.events.wait_for(stored)).await.is_err() {
+            self.report(format!("{}: the prompt was never stored", exchange.request.operation()));
+            self.event_timeout = SHORT_TIMEOUT;
         }
     }
 
-    /// Waits until what clients wait for has happened as often as in the recording's first events.
-    async fn happened(&mut self, count: usize) {
+    /// Waits until the milestones of the recording's first events have happened as often here.
+    async fn wait_for_milestones(&mut self, count: usize) {
         let mut wanted = milestones(&self.recording.events[..count]);
-        wanted.retain(|line, _| !line.starts_with(stage::NOT_HERE));
+        wanted.retain(|line, _| !line.starts_with(setup::MISSING_TOOL));
         let missing = |events: &[Value]| {
             let ours = milestones(events);
             let lacks = |(line, count): &(&String, &usize)| ours.get(*line).is_none_or(|own| own < *count);
             wanted.iter().find(lacks).map(|(line, _)| line.clone())
         };
-        let (began, mut quiet) = (Instant::now(), 0);
+        let (began, mut idle_checks) = (Instant::now(), 0);
         loop {
             let waited = self.events.wait_for(|events| missing(events).is_none());
-            if tokio::time::timeout(LOOK, waited).await.is_ok() {
+            if tokio::time::timeout(CHECK_INTERVAL, waited).await.is_ok() {
                 return;
             }
             let line = missing(&self.events.borrow());
             let Some(line) = line else { return };
-            // Nothing can come any more if nothing runs, except for what comes by the clock and what is on its way.
+            // If nothing runs, nothing more can come, except for timed events and those on their way.
             let idle = !line.starts_with("server.") && self.rig.get("/session/status").await == json!({});
-            quiet = if idle { quiet + 1 } else { 0 };
-            if quiet == QUIET || began.elapsed() > self.patience {
-                self.patience = LITTLE_PATIENCE;
-                return self.differ(format!("events: waited in vain for {line:?}"));
+            idle_checks = if idle { idle_checks + 1 } else { 0 };
+            if idle_checks == MAX_IDLE_CHECKS || began.elapsed() > self.event_timeout {
+                self.event_timeout = SHORT_TIMEOUT;
+                return self.report(format!("events: waited in vain for {line:?}"));
             }
         }
     }
 
-    /// Waits until the model has ended its answer, if a call of it runs: what it used is known then, whatever happens next.
-    async fn spoken(&mut self, exchange: &Exchange) {
-        let Ok(path) = self.ours(&exchange.request.path, exchange) else { return };
+    /// If a tool call runs, waits until the model has ended its answer: its usage is known then, whatever happens next.
+    async fn wait_for_model(&mut self, exchange: &Exchange) {
+        let Ok(path) = self.translate(&exchange.request.path, exchange) else { return };
         let session = path.trim_end_matches("/abort");
         let of = |event: &Value| session.ends_with(event["properties"]["sessionID"].as_str().unwrap_or("-"));
         let events: Vec<Value> = self.events.borrow().iter().filter(|event| of(event)).cloned().collect();
@@ -287,15 +287,15 @@ impl Player {
         testkit::soon("the end of the model's answer", counted).await;
     }
 
-    /// Subscribes again where our stream ended, and the recorded one did not.
+    /// Subscribes again if our stream ended and the recorded one did not.
     async fn resubscribe(&mut self, exchange: &Exchange) {
         if self.recording.ended || exchange.request.path != "/instance/dispose" {
             return;
         }
-        let ended = self.events.wait_for(|events| events.iter().any(|event| event["type"] == END));
-        let ended = tokio::time::timeout(self.patience, ended).await.is_ok();
+        let ended = self.events.wait_for(|events| events.iter().any(|event| event["type"] == STREAM_END));
+        let ended = tokio::time::timeout(self.event_timeout, ended).await.is_ok();
         let recording = self.recording.clone();
-        if let Some(subscription) = recording.exchanges.iter().find(|e| e.request.subscribes()).filter(|_| ended) {
+        if let Some(subscription) = recording.exchanges.iter().find(|e| e.request.is_subscription()).filter(|_| ended) {
             self.subscribe(subscription).await;
         }
     }
@@ -304,9 +304,13 @@ impl Player {
         let path = &exchange.request.path;
         let request = self.rig.http.get(format!("{}{path}", self.rig.url)).timeout(WAIT * 10);
         let response = request.header("x-opencode-directory", self.rig.project.directory()).send().await.unwrap();
-        let got = Got { status: response.status().as_u16(), headers: response.headers().clone(), body: Vec::new() };
-        self.compare_answer(exchange, &got);
-        if got.status != 200 {
+        let received = ReceivedResponse {
+            status: response.status().as_u16(),
+            headers: response.headers().clone(),
+            body: Vec::new(),
+        };
+        self.compare_response(exchange, &received);
+        if received.status != 200 {
             return;
         }
         let (log, mut events) = (self.log.clone(), Events::new(response));
@@ -315,51 +319,51 @@ impl Player {
                 let event = event.get("payload").unwrap_or(&event).clone();
                 log.send_modify(|events| events.push(event));
             }
-            log.send_modify(|events| events.push(json!({"type": END})));
+            log.send_modify(|events| events.push(json!({"type": STREAM_END})));
         });
     }
 
-    fn compare_answer(&mut self, exchange: &Exchange, got: &Got) {
-        let (place, answer) = (exchange.request.place(), &exchange.answer);
-        if got.status != answer.status {
-            return self.differ(format!("{place}: {} instead of {}", got.status, answer.status));
+    fn compare_response(&mut self, exchange: &Exchange, received: &ReceivedResponse) {
+        let (operation, recorded) = (exchange.request.operation(), &exchange.response);
+        if received.status != recorded.status {
+            return self.report(format!("{operation}: {} instead of {}", received.status, recorded.status));
         }
-        for name in HEADERS {
-            let own = got.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        for name in COMPARED_HEADERS {
+            let own = received.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
             let value = |text: &str| text.split("; charset").next().unwrap_or_default().to_owned();
-            match (answer.headers.get(name), own) {
-                (Some(theirs), Some(own)) if OWN_VALUES.contains(&name) => {
+            match (recorded.headers.get(name), own) {
+                (Some(theirs), Some(own)) if PRESENCE_ONLY_HEADERS.contains(&name) => {
                     self.ids.insert(theirs.clone(), own);
                 }
                 (Some(theirs), Some(own)) if value(theirs) != value(&own) => {
-                    self.differ(format!("{place} header {name}: {own:?} instead of {theirs:?}"));
+                    self.report(format!("{operation} header {name}: {own:?} instead of {theirs:?}"));
                 }
-                (Some(_), None) => self.differ(format!("{place} header {name}: missing")),
-                (None, Some(_)) => self.differ(format!("{place} header {name}: extra")),
+                (Some(_), None) => self.report(format!("{operation} header {name}: missing")),
+                (None, Some(_)) => self.report(format!("{operation} header {name}: extra")),
                 _ => {}
             }
         }
-        let Some(theirs) = &answer.body else { return };
-        let Ok(ours) = serde_json::from_slice::<Value>(&got.body) else {
-            return self.differ(format!("{place}: no JSON"));
+        let Some(theirs) = &recorded.body else { return };
+        let Ok(ours) = serde_json::from_slice::<Value>(&received.body) else {
+            return self.report(format!("{operation}: no JSON"));
         };
-        self.learn(theirs, &ours);
-        let ordered = SESSIONS.iter().any(|path| exchange.request.path.starts_with(path));
-        let lists = if ordered { Lists::Ordered } else { Lists::Alike };
-        self.differences.extend(compare(&format!("{place} "), theirs, &ours, lists));
+        self.learn_ids(theirs, &ours);
+        let ordered = ORDERED_PATHS.iter().any(|path| exchange.request.path.starts_with(path));
+        let lists = if ordered { ListComparison::Ordered } else { ListComparison::Alike };
+        self.differences.extend(compare(&format!("{operation} "), theirs, &ours, lists));
     }
 
     /// Notes which of our ids stand for recorded ones.
-    fn learn(&mut self, theirs: &Value, ours: &Value) {
+    fn learn_ids(&mut self, theirs: &Value, ours: &Value) {
         match (theirs, ours) {
             (Value::Object(theirs), Value::Object(ours)) => {
                 theirs
                     .iter()
                     .filter_map(|(key, value)| Some((value, ours.get(key)?)))
-                    .for_each(|(a, b)| self.learn(a, b));
+                    .for_each(|(a, b)| self.learn_ids(a, b));
             }
             (Value::Array(theirs), Value::Array(ours)) => {
-                theirs.iter().zip(ours).for_each(|(theirs, ours)| self.learn(theirs, ours));
+                theirs.iter().zip(ours).for_each(|(theirs, ours)| self.learn_ids(theirs, ours));
             }
             (Value::String(theirs), Value::String(ours))
                 if ids(theirs).next() == Some(theirs) && theirs.get(..4) == ours.get(..4) =>
@@ -375,24 +379,25 @@ impl Player {
             // Nobody subscribed, or could.
             return;
         }
-        let ended = |events: &Vec<Value>| events.iter().any(|event| event["type"] == END);
+        let ended = |events: &Vec<Value>| events.iter().any(|event| event["type"] == STREAM_END);
         if self.recording.ended {
-            if tokio::time::timeout(self.patience, self.events.wait_for(ended)).await.is_err() {
-                self.differ("events: the stream goes on");
+            if tokio::time::timeout(self.event_timeout, self.events.wait_for(ended)).await.is_err() {
+                self.report("events: the stream goes on");
             }
         } else {
-            // The last event is ours, so nothing is missed that came before it.
+            // The last event is our own marker, so nothing before it is missed.
             let (_, marker) = self.rig.send(Method::POST, "/session", Some(json!({"title": "marker"}))).await;
             let marked = |events: &Vec<Value>| {
                 events.iter().any(|event| {
                     event["type"] == "session.created" && event["properties"]["info"]["id"] == marker["id"]
                 })
             };
-            if tokio::time::timeout(self.patience, self.events.wait_for(marked)).await.is_err() {
-                self.differ("events: the stream is over");
+            if tokio::time::timeout(self.event_timeout, self.events.wait_for(marked)).await.is_err() {
+                self.report("events: the stream is over");
             }
         }
-        let ours: Vec<Value> = self.events.borrow().iter().filter(|event| event["type"] != END).cloned().collect();
+        let ours: Vec<Value> =
+            self.events.borrow().iter().filter(|event| event["type"] != STREAM_END).cloned().collect();
         let theirs = self.recording.events.clone();
         self.differences.extend(compare_events(&theirs, &ours));
         let outlines = |events: &[Value]| -> Vec<Vec<String>> {
@@ -403,7 +408,7 @@ impl Player {
         ours.retain(|lines| !lines.is_empty());
         let theirs: Vec<_> = theirs.into_iter().filter(|lines| !lines.is_empty()).collect();
         if theirs.len() != ours.len() {
-            self.differ(format!("events: of {} sessions instead of {}", ours.len(), theirs.len()));
+            self.report(format!("events: of {} sessions instead of {}", ours.len(), theirs.len()));
         }
         for (theirs, ours) in theirs.iter().zip(&ours) {
             self.differences.extend(compare_lines(theirs, ours));
@@ -411,7 +416,7 @@ impl Player {
     }
 }
 
-/// What clients wait for, and how often it happened.
+/// The events that clients wait for, and how often they happened.
 fn milestones(events: &[Value]) -> HashMap<String, usize> {
     let mut counts = HashMap::new();
     let beats = events.iter().filter(|event| event["type"] == "server.heartbeat").count();
@@ -426,7 +431,7 @@ fn milestones(events: &[Value]) -> HashMap<String, usize> {
             if waited {
                 *counts.entry(line).or_default() += 1;
             } else if line == "delta" {
-                // How often a text goes on is a matter of time; that it began is not.
+                // How often a text continues depends on timing; that it began does not.
                 counts.insert(line, 1);
             }
         }

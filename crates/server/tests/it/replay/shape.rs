@@ -1,12 +1,12 @@
-//! Whether two JSON values have the same shape: the same keys with values of the same types, and the same words where clients
-//! decide by them.
+//! Compares the shape of JSON values: the same keys with values of the same types, and the same words where clients act
+//! on them.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-/// Texts that clients decide by.
-const WORDS: [&str; 14] = [
+/// Keys whose texts clients act on.
+const SIGNIFICANT_KEYS: [&str; 14] = [
     "type",
     "role",
     "status",
@@ -22,59 +22,68 @@ const WORDS: [&str; 14] = [
     "patterns",
     "always",
 ];
-/// A text that was cut out of the recording.
-const CUT: &str = "…";
-/// Objects whose keys are other people's: what a model's server sends.
-const FOREIGN: &str = "responseHeaders";
+/// Stands for a text that was cut from the recording.
+const REDACTED: &str = "…";
+/// Objects with keys of third parties: what a model's server sends.
+const THIRD_PARTY_KEYS: &str = "responseHeaders";
 
 /// How lists are compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Lists {
-    /// One by one.
+pub enum ListComparison {
+    /// Item by item.
     Ordered,
-    /// Every item of ours looks like some item of theirs: catalogues differ in what they hold.
+    /// Every item of ours must look like some item of theirs: catalogues have different contents.
     Alike,
 }
 
-/// The differences of ours from theirs, each with its place.
-pub fn compare(place: &str, theirs: &Value, ours: &Value, lists: Lists) -> Vec<String> {
+/// The differences between ours and theirs, each with its place.
+pub fn compare(place: &str, theirs: &Value, ours: &Value, lists: ListComparison) -> Vec<String> {
     match (theirs, ours) {
-        (Value::Object(theirs), Value::Object(ours)) => objects(place, theirs, ours, lists),
-        (Value::Array(theirs), Value::Array(ours)) => arrays(place, theirs, ours, lists),
+        (Value::Object(theirs), Value::Object(ours)) => compare_objects(place, theirs, ours, lists),
+        (Value::Array(theirs), Value::Array(ours)) => compare_arrays(place, theirs, ours, lists),
         (Value::String(theirs), Value::String(ours)) => {
             let key = place.trim_end_matches("[]").rsplit(['.', ' ']).next().unwrap_or_default();
-            if WORDS.contains(&key) && theirs != CUT && theirs != ours && lists == Lists::Ordered {
+            if SIGNIFICANT_KEYS.contains(&key)
+                && theirs != REDACTED
+                && theirs != ours
+                && lists == ListComparison::Ordered
+            {
                 vec![format!("{place}: {ours:?} instead of {theirs:?}")]
             } else {
                 Vec::new()
             }
         }
-        _ if kind(theirs) == kind(ours) => Vec::new(),
-        _ => vec![format!("{place}: {} instead of {}", kind(ours), kind(theirs))],
+        _ if type_name(theirs) == type_name(ours) => Vec::new(),
+        _ => vec![format!("{place}: {} instead of {}", type_name(ours), type_name(theirs))],
     }
 }
 
-fn objects(place: &str, theirs: &Map<String, Value>, ours: &Map<String, Value>, lists: Lists) -> Vec<String> {
-    if place.ends_with(FOREIGN) {
+fn compare_objects(
+    place: &str,
+    theirs: &Map<String, Value>,
+    ours: &Map<String, Value>,
+    lists: ListComparison,
+) -> Vec<String> {
+    if place.ends_with(THIRD_PARTY_KEYS) {
         return Vec::new();
     }
     let by_id = |map: &Map<String, Value>| map.keys().all(|key| key.starts_with("ses_")) && !map.is_empty();
     if by_id(theirs) || by_id(ours) {
         let values = |map: &Map<String, Value>| map.values().cloned().collect::<Vec<_>>();
-        return arrays(place, &values(theirs), &values(ours), lists);
+        return compare_arrays(place, &values(theirs), &values(ours), lists);
     }
     let mut out = Vec::new();
     for (key, value) in theirs {
         let place = format!("{place}.{key}");
         match ours.get(key) {
             Some(own) => out.extend(compare(&place, value, own, lists)),
-            // To clients it is the same.
+            // Clients treat it the same.
             None if value.is_null() => {}
             None => out.push(format!("{place}: missing")),
         }
     }
     out.extend(ours.keys().filter(|key| !theirs.contains_key(*key)).map(|key| format!("{place}.{key}: extra")));
-    // An error is told by its name.
+    // Errors are identified by name.
     if let (Some(Value::String(name)), Some(Value::String(own)), true) =
         (theirs.get("name"), ours.get("name"), theirs.contains_key("data") && name_differs(theirs, ours))
     {
@@ -87,10 +96,10 @@ fn name_differs(theirs: &Map<String, Value>, ours: &Map<String, Value>) -> bool 
     theirs.get("name") != ours.get("name")
 }
 
-fn arrays(place: &str, theirs: &[Value], ours: &[Value], lists: Lists) -> Vec<String> {
+fn compare_arrays(place: &str, theirs: &[Value], ours: &[Value], lists: ListComparison) -> Vec<String> {
     let place = format!("{place}[]");
-    if lists == Lists::Alike {
-        return ours.iter().flat_map(|own| nearest(&place, theirs, own)).collect();
+    if lists == ListComparison::Alike {
+        return ours.iter().flat_map(|own| compare_with_nearest(&place, theirs, own)).collect();
     }
     let mut out = Vec::new();
     if theirs.len() != ours.len() {
@@ -100,15 +109,15 @@ fn arrays(place: &str, theirs: &[Value], ours: &[Value], lists: Lists) -> Vec<St
     out
 }
 
-/// The differences from the one of theirs that is most alike; none if there is nothing to compare with.
-fn nearest(place: &str, theirs: &[Value], own: &Value) -> Vec<String> {
-    let all = theirs.iter().map(|value| compare(place, value, own, Lists::Alike));
-    // What is left out says more than a whole that is too much.
+/// The differences from the most similar item of theirs; none if there is nothing to compare with.
+fn compare_with_nearest(place: &str, theirs: &[Value], own: &Value) -> Vec<String> {
+    let all = theirs.iter().map(|value| compare(place, value, own, ListComparison::Alike));
+    // Missing keys say more than extra ones.
     let extras = |lines: &Vec<String>| lines.iter().filter(|line| line.ends_with(": extra")).count();
     all.min_by_key(|lines| (lines.len(), extras(lines))).unwrap_or_default()
 }
 
-fn kind(value: &Value) -> &'static str {
+fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
@@ -119,7 +128,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The differences of our events from recorded ones of the same kind, and the kinds that never came.
+/// The differences between our events and recorded ones of the same kind, and the kinds that never came.
 pub fn compare_events(theirs: &[Value], ours: &[Value]) -> Vec<String> {
     let mut recorded: HashMap<String, Vec<Value>> = HashMap::new();
     for event in theirs {
@@ -129,7 +138,7 @@ pub fn compare_events(theirs: &[Value], ours: &[Value]) -> Vec<String> {
     for event in ours {
         let kind = event_kind(event);
         if let Some(theirs) = recorded.get(&kind) {
-            out.extend(nearest(&format!("event {kind}"), theirs, event));
+            out.extend(compare_with_nearest(&format!("event {kind}"), theirs, event));
         }
         came.insert(kind);
     }
@@ -153,7 +162,7 @@ fn event_kind(event: &Value) -> String {
     words.into_iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
 }
 
-/// What one list of lines has and the other has not, each with the line before it.
+/// Lines that only one of the lists has, each with the line before it.
 pub fn compare_lines(theirs: &[String], ours: &[String]) -> Vec<String> {
     // The longest common subsequence of all pairs of tails.
     let mut common = vec![vec![0_usize; ours.len() + 1]; theirs.len() + 1];
@@ -180,11 +189,11 @@ pub fn compare_lines(theirs: &[String], ours: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn differences_have_their_place() {
+fn differences_name_their_place() {
     use serde_json::json;
     let theirs = json!({"a": 1, "list": [{"type": "x"}], "c": "…"});
     let ours = json!({"a": "1", "list": [{"type": "y"}, {}], "d": 1});
-    let got = compare("GET /x ", &theirs, &ours, Lists::Ordered);
+    let got = compare("GET /x ", &theirs, &ours, ListComparison::Ordered);
     let want = [
         "GET /x .a: string instead of number",
         "GET /x .list[]: 2 instead of 1",

@@ -1,0 +1,226 @@
+//! Workspaces, and moving sessions.
+
+use api::{HostError, Json, SessionId};
+use axum::http::{Method, StatusCode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, RequestPart};
+use crate::git::workspace::{self, WORKTREE, Workspace};
+use crate::operation::request::{JsonBody, NoParams, ParsedId, Request, normalize_path};
+use crate::operation::{JsonReply, NoContent, Operation, operation};
+
+pub fn operations() -> Vec<Operation> {
+    const WORKSPACES: &str = "/experimental/workspace";
+    const NOT_SELECTED: &str = "`?workspace=` does not select a workspace; name its directory";
+    vec![
+        operation(
+            Method::GET,
+            "/experimental/workspace/adapter",
+            "experimental.workspace.adapter.list",
+            "The kinds of workspaces.",
+            adapters,
+        ),
+        operation(Method::GET, WORKSPACES, "experimental.workspace.list", "The workspaces of a project.", list),
+        operation(Method::POST, WORKSPACES, "experimental.workspace.create", "Create a workspace.", create)
+            .error(400, &["WorkspaceCreateError", "BadRequestError"])
+            .partial(NOT_SELECTED),
+        operation(
+            Method::POST,
+            "/experimental/workspace/sync-list",
+            "experimental.workspace.syncList",
+            "Forget workspaces whose worktrees are gone.",
+            remove_stale,
+        ),
+        operation(
+            Method::GET,
+            "/experimental/workspace/status",
+            "experimental.workspace.status",
+            "Whether workspaces exist.",
+            status,
+        ),
+        operation(
+            Method::DELETE,
+            "/experimental/workspace/{id}",
+            "experimental.workspace.remove",
+            "Remove a workspace with its files.",
+            remove,
+        )
+        .not_found(),
+        operation(
+            Method::POST,
+            "/experimental/workspace/warp",
+            "experimental.workspace.warp",
+            "Move a session to a workspace.",
+            warp,
+        )
+        .error(400, &["WorkspaceWarpError", "VcsApplyError", "BadRequestError"])
+        .not_found()
+        .busy(),
+        operation(
+            Method::POST,
+            "/experimental/control-plane/move-session",
+            "experimental.controlPlane.moveSession",
+            "Move a session to another directory of its project.",
+            move_session,
+        )
+        .global()
+        .error(400, &["MoveSessionError", "BadRequestError"])
+        .partial("file changes do not move along; `warp` can copy them"),
+    ]
+}
+
+/// A kind of workspace.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct Adapter {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    name: &'static str,
+    description: &'static str,
+}
+
+async fn adapters(_: Request) -> Result<JsonReply<Vec<Adapter>>, Error> {
+    let description = "A linked git working tree with a branch of its own";
+    Ok(JsonReply(vec![Adapter { kind: WORKTREE, name: "Worktree", description }]))
+}
+
+async fn list(request: Request) -> Result<JsonReply<Vec<Workspace>>, Error> {
+    Ok(JsonReply(workspace::list(&request.state, &request.scope).await?))
+}
+
+/// A new workspace.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(inline)]
+struct CreateBody {
+    id: Option<ParsedId<WorkspaceId>>,
+    #[serde(rename = "type")]
+    kind: String,
+    branch: Option<String>,
+    extra: Option<Json>,
+}
+
+/// The id of a workspace.
+#[derive(Debug, JsonSchema)]
+#[schemars(inline)]
+struct WorkspaceId(#[schemars(regex(pattern = "^wrk"))] String);
+
+impl std::str::FromStr for WorkspaceId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with("wrk") && text.len() <= 128 {
+            return Ok(Self(text.to_owned()));
+        }
+        let shown: String = text.chars().take(40).collect();
+        Err(format!("Expected a string starting with \"wrk\", got {shown:?}"))
+    }
+}
+
+async fn create(request: Request<NoParams, NoParams, JsonBody<CreateBody>>) -> Result<JsonReply<Workspace>, Error> {
+    let JsonBody(CreateBody { id, kind, branch, extra }) = request.body;
+    let new = workspace::NewWorkspace { id: id.map(|id| id.0.0), kind, branch, extra };
+    Ok(JsonReply(workspace::create(&request.state, &request.scope, new).await?))
+}
+
+async fn remove_stale(request: Request) -> Result<NoContent, Error> {
+    workspace::remove_stale(&request.state, &request.scope).await?;
+    Ok(NoContent)
+}
+
+/// Whether a workspace exists.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "WorkspaceEventConnectionStatus")]
+struct WorkspaceStatus {
+    #[serde(rename = "workspaceID")]
+    #[schemars(regex(pattern = "^wrk"))]
+    workspace: String,
+    status: ConnectionStatus,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+#[expect(dead_code, reason = "a local worktree is never connecting or broken, but clients know these words")]
+enum ConnectionStatus {
+    Connected,
+    Connecting,
+    Disconnected,
+    Error,
+}
+
+async fn status(request: Request) -> Result<JsonReply<Vec<WorkspaceStatus>>, Error> {
+    let status = |workspace: Workspace| WorkspaceStatus {
+        status: if workspace.exists() { ConnectionStatus::Connected } else { ConnectionStatus::Disconnected },
+        workspace: workspace.id,
+    };
+    Ok(JsonReply(workspace::list(&request.state, &request.scope).await?.into_iter().map(status).collect()))
+}
+
+/// A workspace in the path.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct WorkspacePath {
+    id: ParsedId<WorkspaceId>,
+}
+
+async fn remove(request: Request<WorkspacePath>) -> Result<JsonReply<Workspace>, Error> {
+    Ok(JsonReply(workspace::remove(&request.state, &request.path.id.0.0).await?))
+}
+
+/// Where to move a session.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+struct WarpBody {
+    /// A workspace; null for the main tree. Required.
+    #[serde(deserialize_with = "Option::deserialize")]
+    #[schemars(with = "api::schema::Nullable<WorkspaceId>")]
+    id: Option<ParsedId<WorkspaceId>>,
+    #[serde(rename = "sessionID")]
+    session: ParsedId<SessionId>,
+    /// Whether to copy uncommitted changes there.
+    copy_changes: Option<bool>,
+}
+
+async fn warp(request: Request<NoParams, NoParams, JsonBody<WarpBody>>) -> Result<NoContent, Error> {
+    let JsonBody(WarpBody { id, session, copy_changes }) = request.body;
+    let id = id.as_ref().map(|id| id.0.0.as_str());
+    workspace::move_session(&request.state, id, &session.0, copy_changes.unwrap_or_default()).await?;
+    Ok(NoContent)
+}
+
+/// Where to move a session.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(inline)]
+struct MoveBody {
+    #[serde(rename = "sessionID")]
+    session: ParsedId<SessionId>,
+    destination: Destination,
+    /// Whether uncommitted changes move along.
+    move_changes: Option<bool>,
+}
+
+/// A directory of the session's project.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "MoveSessionDestination")]
+struct Destination {
+    directory: String,
+}
+
+async fn move_session(request: Request<NoParams, NoParams, JsonBody<MoveBody>>) -> Result<NoContent, Error> {
+    let JsonBody(MoveBody { session, destination, move_changes }) = request.body;
+    let refused = |message: String| Error::named(StatusCode::BAD_REQUEST, "MoveSessionError", message);
+    if move_changes == Some(true) {
+        return Err(refused("File changes cannot be moved; commit them, or leave out moveChanges".into()));
+    }
+    let directory = normalize_path(&destination.directory, &request.scope.directory).ok_or_else(|| {
+        let message = format!("Not a directory path: {:?}\n  at [\"destination\"]", destination.directory);
+        Error::bad_request(RequestPart::Payload, message)
+    })?;
+    match request.state.engine.move_session(&session.0, &directory, None).await {
+        Ok(_) => Ok(NoContent),
+        Err(error @ HostError::Failed(_)) => Err(error.into()),
+        Err(error) => Err(refused(error.to_string())),
+    }
+}

@@ -1,0 +1,222 @@
+//! Sockets: where the server listens, how many connections it accepts, and how they end.
+
+mod half_open;
+mod limits;
+
+use std::convert::Infallible;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Request;
+use futures::FutureExt as _;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, UnixListener};
+use tokio_util::task::TaskTracker;
+
+use crate::State;
+use crate::transport::backlog::CountedBody;
+use crate::transport::peer;
+use half_open::{HalfOpenStream, PendingResponses, TrackedBody};
+use limits::{ConnectionLimits, Origin};
+
+/// How long a client may take to send the head of its first or next request.
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// How long connections may take to finish when the server stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The pause after the system refused to accept a connection (too many open files).
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Descriptors that connections leave to everything else: the database, commands and their pipes, MCP servers, models. At
+/// most half of the limit.
+const RESERVED_DESCRIPTORS: u64 = 256;
+
+const FULL_RESPONSE: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// The answer to another user of this machine, and to a client that closed its connection before it was identified.
+const FORBIDDEN_BODY: &str = "{\"name\":\"Forbidden\",\"data\":{\"message\":\"This server belongs to another user of this \
+    machine, or it cannot tell who you are; start it with --password to share it\"}}";
+
+/// A listening socket.
+pub enum Socket {
+    /// On a TCP address.
+    Tcp(TcpListener),
+    /// On a path.
+    Unix(UnixListener, PathBuf),
+}
+
+/// Listens on a path. Replaces a socket that nobody serves any more, and leaves anything else alone.
+pub fn bind_unix(path: &Path) -> std::io::Result<Socket> {
+    if let Ok(existing) = std::fs::symlink_metadata(path) {
+        let in_use = || std::os::unix::net::UnixStream::connect(path).is_ok();
+        if !existing.file_type().is_socket() || in_use() {
+            return Err(std::io::ErrorKind::AddrInUse.into());
+        }
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(Socket::Unix(listener, path.to_owned()))
+}
+
+/// Accepts connections until the server stops, then lets them finish.
+pub async fn accept(state: Arc<State>, socket: Socket) {
+    let connections = TaskTracker::new();
+    let limit = exec::descriptor_limit();
+    let max_descriptor = limit - RESERVED_DESCRIPTORS.min(limit / 2);
+    let limits = ConnectionLimits::new(max_descriptor);
+    let own_user = rustix::process::getuid().as_raw();
+    let mut was_refused = false;
+    loop {
+        let accepted = state.closing.run_until_cancelled(next_connection(&socket, own_user)).await;
+        let Some(accepted) = accepted else { break };
+        match accepted {
+            Ok(Connection { mut stream, descriptor, origin, responses }) => {
+                // Decided before anything that the client sent is read, and without keeping the connection.
+                if state.guard.password.is_none() && origin != Origin::OwnUser {
+                    tracing::debug!(?origin, "refusing a connection of another user");
+                    let _ = stream.write_all(&forbidden()).now_or_never();
+                    continue;
+                }
+                // The system hands out the lowest free descriptor, so its number tells how many are in use for any
+                // purpose.
+                let permit = limits.try_acquire(origin).filter(|_| descriptor < max_descriptor);
+                warn_once(&mut was_refused, permit.is_none(), || {
+                    format!("descriptor {descriptor} of {limit}, {origin:?}")
+                });
+                let Some(permit) = permit else {
+                    // Writes only what fits at once: the connection must not be kept. All of it fits, as the connection
+                    // is new.
+                    let _ = stream.write_all(FULL_RESPONSE).now_or_never();
+                    continue;
+                };
+                let state = state.clone();
+                connections.spawn(async move {
+                    serve_connection(state, stream, responses).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                warn_once(&mut was_refused, true, || error.to_string());
+                tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
+            }
+        }
+    }
+    connections.close();
+    if tokio::time::timeout(DRAIN_TIMEOUT, connections.wait()).await.is_err() {
+        tracing::info!(open = connections.len(), "closing the connections that are still open");
+    }
+    if let Socket::Unix(_, path) = &socket {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn forbidden() -> Vec<u8> {
+    let head = "HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length";
+    format!("{head}: {}\r\n\r\n{FORBIDDEN_BODY}", FORBIDDEN_BODY.len()).into_bytes()
+}
+
+/// Logs once when connections start to be refused, not for each of them.
+fn warn_once(was_refused: &mut bool, is_refused: bool, why: impl FnOnce() -> String) {
+    if is_refused && !*was_refused {
+        tracing::warn!(why = why(), "cannot accept further connections for now");
+    }
+    *was_refused = is_refused;
+}
+
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// A new connection.
+struct Connection {
+    stream: Box<dyn ByteStream>,
+    /// Its descriptor's number.
+    descriptor: u64,
+    /// Who is at the other end.
+    origin: Origin,
+    /// Its responses that are not sent yet.
+    responses: Arc<PendingResponses>,
+}
+
+/// The next connection. `own_user` is the user of this process.
+async fn next_connection(socket: &Socket, own_user: u32) -> std::io::Result<Connection> {
+    let responses = Arc::<PendingResponses>::default();
+    let number = |fd: RawFd| u64::try_from(fd).unwrap_or(0);
+    let origin_of = |user: u32| if user == own_user { Origin::OwnUser } else { Origin::OtherUser(user) };
+    match socket {
+        Socket::Tcp(listener) => loop {
+            let (stream, peer) = listener.accept().await?;
+            // These fail if the client is already gone, which is no fault of the listener.
+            let (Ok(()), Ok(own)) = (stream.set_nodelay(true), stream.local_addr()) else { continue };
+            let origin = if !peer.ip().to_canonical().is_loopback() {
+                Origin::remote(peer.ip())
+            } else {
+                // While we are connected, nobody else can have the peer's address. After a reset whoever is found there
+                // may have come later.
+                let user = peer::user(peer, own).filter(|_| is_connected(&stream));
+                user.map_or(Origin::Unknown, origin_of)
+            };
+            let descriptor = number(stream.as_raw_fd());
+            let stream: Box<dyn ByteStream> = match origin {
+                Origin::OwnUser | Origin::OtherUser(_) => {
+                    Box::new(HalfOpenStream::new(stream, peer, own, responses.clone()))
+                }
+                Origin::Unknown | Origin::Remote(_) => Box::new(stream),
+            };
+            return Ok(Connection { stream, descriptor, origin, responses });
+        },
+        Socket::Unix(listener, _) => {
+            let (stream, _) = listener.accept().await?;
+            let origin = stream.peer_cred().map_or(Origin::Unknown, |peer| origin_of(peer.uid()));
+            let descriptor = number(stream.as_raw_fd());
+            Ok(Connection { stream: Box::new(stream), descriptor, origin, responses })
+        }
+    }
+}
+
+fn is_connected(stream: &tokio::net::TcpStream) -> bool {
+    stream.peer_addr().is_ok() && matches!(stream.take_error(), Ok(None))
+}
+
+async fn serve_connection(state: Arc<State>, stream: Box<dyn ByteStream>, responses: Arc<PendingResponses>) {
+    let _open = state.metrics.connection_opened();
+    let closing = state.closing.clone();
+    let client = state.backlog.add_client();
+    let service = service_fn({
+        let client = client.clone();
+        move |request: Request<hyper::body::Incoming>| {
+            let (state, client, pending) = (state.clone(), client.clone(), responses.begin());
+            async move {
+                let mut request = request.map(Body::new);
+                request.extensions_mut().insert(client.clone());
+                let response = state.respond(request).await;
+                Ok::<_, Infallible>(response.map(|body| TrackedBody::new(CountedBody::new(body, &client), pending)))
+            }
+        }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        // Its waiting bytes go with the connection.
+        () = client.disconnected() => return,
+        () = closing.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke");
+    }
+}
