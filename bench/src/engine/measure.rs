@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use api::{MessageId, Scope, Session, SessionId};
 use serde_json::{Value, json};
-use store::{Batch, Place, SessionQuery, Store};
+use store::{Batch, Location, SessionQuery, Store};
 use tokio_util::sync::CancellationToken;
 use tools::{Context, LocalEnvironment, Options, Progress, Registry, RegistryOptions};
 
@@ -16,7 +16,7 @@ const BATCH: usize = 1_000;
 
 /// Writes many sessions.
 pub async fn fill(store: &Store, scope: &Scope, sessions: usize) -> Result<Value> {
-    let place = Place::new(scope.directory.as_str(), "bench");
+    let place = Location::new(scope.directory.as_str(), "bench");
     for first in (0..sessions).step_by(BATCH) {
         let mut batch = Batch::new(&place);
         for number in first..sessions.min(first + BATCH) {
@@ -110,7 +110,7 @@ fn context(folder: PathBuf) -> Context {
         options: Arc::new(Options::default()),
         answers: None,
         granted: Arc::default(),
-        readable: tools::Readable::new(|_| true),
+        readable: tools::ReadPolicy::new(|_| true),
     }
 }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::Desk;
+use api::RunnerContext;
 use exec::{Exec, ExecError};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -99,7 +99,7 @@ pub struct Options {
     /// How long it may take for an answer, other than to a prompt.
     pub patience: Duration,
     /// Who decides about files and commands, and has the files; without one they are given, from the disk.
-    pub desk: Option<Arc<dyn Desk>>,
+    pub desk: Option<Arc<dyn RunnerContext>>,
 }
 
 /// A session that is open at the agent.
@@ -257,7 +257,7 @@ impl Client {
     }
 
     /// Who decides about the files and commands of a subagent; without a desk that of the session does.
-    pub fn seat(&self, session: &str, desk: Option<Arc<dyn Desk>>) {
+    pub fn seat(&self, session: &str, desk: Option<Arc<dyn RunnerContext>>) {
         self.server.seat(session, desk);
     }
 

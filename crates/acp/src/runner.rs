@@ -13,7 +13,10 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Desk, PromptPart, RunnerAnswer, RunnerCall, RunnerCallState, RunnerEnd, RunnerError, RunnerJob, RunnerNews};
+use api::{
+    PromptPart, RunnerCall, RunnerCallState, RunnerContext, RunnerDecision, RunnerEnd, RunnerError, RunnerJob,
+    RunnerUpdate,
+};
 use exec::{Exec, Spec};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -87,7 +90,7 @@ impl Runner {
         Self { exec, version: version.to_owned(), depth }
     }
 
-    async fn work(&self, job: RunnerJob, desk: Arc<dyn Desk>) -> Result<RunnerEnd, RunnerError> {
+    async fn work(&self, job: RunnerJob, desk: Arc<dyn RunnerContext>) -> Result<RunnerEnd, RunnerError> {
         let settings: Settings = serde_json::from_value(Value::Object(job.settings.clone()))
             .map_err(|error| RunnerError(format!("The configuration of the agent is not understood: {error}")))?;
         let Some((program, args)) = settings.command.split_first() else {
@@ -132,7 +135,7 @@ impl Runner {
 }
 
 impl api::Runner for Runner {
-    fn run(&self, job: RunnerJob, desk: Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
+    fn run(&self, job: RunnerJob, desk: Arc<dyn RunnerContext>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
         Box::pin(self.work(job, desk))
     }
 }
@@ -172,13 +175,13 @@ struct Talk {
 
 /// What the agent does, and what becomes of it.
 struct Work {
-    desk: Arc<dyn Desk>,
+    desk: Arc<dyn RunnerContext>,
     /// The agent's session.
     session: String,
     report: Report,
     kept: Option<Kept>,
     /// Permissions that wait for an answer. Tasks of their own: nothing that waits may hold up what is told.
-    asks: JoinSet<Option<RunnerNews>>,
+    asks: JoinSet<Option<RunnerUpdate>>,
     /// Its subagents, by their sessions; as many as the client follows.
     children: HashMap<String, Child>,
     /// Those that were begun since somebody looked.
@@ -207,7 +210,7 @@ impl Talk {
         self.work.session.clone_from(&session.id);
         self.work.report.begin(&session.id, self.work.kept.as_ref().map_or(0.0, |kept| kept.cost));
         let kept = Kept { session: session.id.clone(), cost: self.work.kept.as_ref().map_or(0.0, |kept| kept.cost) };
-        desk.tell(RunnerNews::Begun(json!(kept))).await?;
+        desk.tell(RunnerUpdate::Started(json!(kept))).await?;
         self.work.kept = Some(kept);
         let blocks = match job.prompt.is_empty() {
             true => vec![json!({"type": "text", "text": GO_ON})],
@@ -320,7 +323,7 @@ impl Talk {
                     steered.set(desk.steered());
                 }
                 Some((id, taken)) = steering.next() => match taken {
-                    Ok(_) => work.tell(RunnerNews::Steered(id)).await?,
+                    Ok(_) => work.tell(RunnerUpdate::Steered(id)).await?,
                     Err(error) => {
                         tracing::info!(%error, "the agent takes no messages now; it gets them later");
                         steers = false;
@@ -389,14 +392,14 @@ impl Work {
         Ok(())
     }
 
-    async fn tell(&mut self, news: RunnerNews) -> Result<(), Failure> {
-        if let RunnerNews::Used { kept: cost, .. } = &news
+    async fn tell(&mut self, news: RunnerUpdate) -> Result<(), Failure> {
+        if let RunnerUpdate::Usage { kept: cost, .. } = &news
             && let Some(kept) = &mut self.kept
         {
             kept.cost = cost.as_f64().unwrap_or(kept.cost);
         }
         let news = match (news, &self.kept) {
-            (RunnerNews::Used { used, .. }, Some(kept)) => RunnerNews::Used { used, kept: json!(kept) },
+            (RunnerUpdate::Usage { used, .. }, Some(kept)) => RunnerUpdate::Usage { used, kept: json!(kept) },
             (other, _) => other,
         };
         Ok(self.desk.tell(news).await?)
@@ -420,30 +423,30 @@ impl Work {
             }
         };
         // The human is asked about something that everybody sees.
-        if let Err(error) = desk.tell(RunnerNews::Call(call.clone())).await {
+        if let Err(error) = desk.tell(RunnerUpdate::Call(call.clone())).await {
             permission.cancel();
             return if elsewhere { Ok(()) } else { Err(error.into()) };
         }
         self.asks.spawn(async move {
             let answer = tokio::select! {
                 biased;
-                () = desk.stopped() => RunnerAnswer::Stopped,
+                () = desk.stopped() => RunnerDecision::Stopped,
                 () = permission.withdrawn() => {
-                    if let Err(error) = desk.tell(RunnerNews::Withdrawn(call.id.clone())).await {
+                    if let Err(error) = desk.tell(RunnerUpdate::CallWithdrawn(call.id.clone())).await {
                         tracing::debug!(%error, "a question is left open");
                     }
-                    RunnerAnswer::Stopped
+                    RunnerDecision::Stopped
                 }
                 answer = desk.ask(call.clone()) => answer,
             };
             reply(permission, &answer);
             // A call of a subagent has no other end here.
             let (state, output) = match answer {
-                RunnerAnswer::Allowed => (RunnerCallState::Completed, String::new()),
-                RunnerAnswer::Rejected(why) => (RunnerCallState::Failed, why),
-                RunnerAnswer::Stopped => return None,
+                RunnerDecision::Allowed => (RunnerCallState::Completed, String::new()),
+                RunnerDecision::Rejected(why) => (RunnerCallState::Failed, why),
+                RunnerDecision::Stopped => return None,
             };
-            of_child.then(|| RunnerNews::Call(RunnerCall { state, output, ..call }))
+            of_child.then(|| RunnerUpdate::Call(RunnerCall { state, output, ..call }))
         });
         Ok(())
     }
@@ -476,11 +479,11 @@ fn explain(program: &str, why: &str, complaint: &str) -> String {
 }
 
 /// Answers a permission in the words of the agent. What is allowed for always is known here: the agent need not remember.
-fn reply(permission: Permission, answer: &RunnerAnswer) {
+fn reply(permission: Permission, answer: &RunnerDecision) {
     let kinds = match answer {
-        RunnerAnswer::Allowed => ["allow_once", "allow_always"],
-        RunnerAnswer::Rejected(_) => ["reject_once", "reject_always"],
-        RunnerAnswer::Stopped => return permission.cancel(),
+        RunnerDecision::Allowed => ["allow_once", "allow_always"],
+        RunnerDecision::Rejected(_) => ["reject_once", "reject_always"],
+        RunnerDecision::Stopped => return permission.cancel(),
     };
     match permission.of_kind(&kinds).map(|answer| answer.id.clone()) {
         Some(id) => permission.choose(&id),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ::acp::rpc::{ByteSink, ByteSource};
 use ::acp::{Brought, Local, Login, Options};
 use api::{Environment, Host, SessionId};
-use engine::{Engine, Tended};
+use engine::{Engine, WatchdogScope};
 
 use crate::args::Acp;
 use crate::interrupt::Interrupt;
@@ -20,7 +20,7 @@ pub async fn acp(args: &Acp, world: &World) -> anyhow::Result<()> {
         Some((client, _)) => (Arc::new(client), None),
         None => {
             let engine = wire::open_careful(world, script.as_deref())?.engine;
-            world.watch_over(&engine, Tended::Opened);
+            world.watch_over(&engine, WatchdogScope::Opened);
             (Arc::new(engine.clone()), Some(engine))
         }
     };

@@ -1,6 +1,6 @@
 //! `trefoil config show|path|check`.
 
-use config::{Loaded, Severity};
+use config::{LoadedConfig, Severity};
 
 use crate::args::Config as Args;
 use crate::exit::Exit;
@@ -38,7 +38,7 @@ pub fn totals(sources: usize, errors: usize, warnings: usize) -> String {
     format!("{}, {}, {}", plural(sources, "source"), plural(errors, "error"), plural(warnings, "warning"))
 }
 
-fn paths(loaded: &Loaded, world: &World) -> String {
+fn paths(loaded: &LoadedConfig, world: &World) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut row = |name: &str, path: &std::path::Path| {
         rows.push(vec![name.to_string(), one_line(&path.display().to_string(), 400)]);
@@ -61,7 +61,7 @@ fn paths(loaded: &Loaded, world: &World) -> String {
 }
 
 /// What is wrong, what is left out and what has no effect yet; an error anywhere makes the check fail.
-fn report(loaded: &Loaded, style: Style) -> (String, Exit) {
+fn report(loaded: &LoadedConfig, style: Style) -> (String, Exit) {
     let mut text = String::new();
     let mut errors = 0;
     for problem in &loaded.problems {

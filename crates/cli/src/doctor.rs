@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use api::HostError;
-use config::{Loaded, Severity};
+use config::{LoadedConfig, Severity};
 use engine::Catalog;
 use llm::Llm;
 use serde::Serialize;
@@ -100,7 +100,7 @@ fn keys(world: &World) -> Vec<Finding> {
 }
 
 /// The model servers, and the model that a prompt gets which names none.
-async fn models(world: &World, loaded: &Arc<Loaded>) -> Vec<Finding> {
+async fn models(world: &World, loaded: &Arc<LoadedConfig>) -> Vec<Finding> {
     let catalog = Catalog::new(Arc::clone(loaded), &world.scripts(), &world.env);
     let mut findings = servers::probe(&Llm::new(wire::USER_AGENT), loaded, &catalog).await;
     findings.push(match catalog.default_model(None) {
@@ -137,7 +137,7 @@ fn git() -> Finding {
     }
 }
 
-fn shell(world: &World, loaded: &Loaded) -> Finding {
+fn shell(world: &World, loaded: &LoadedConfig) -> Finding {
     let shell = loaded.config.shell.clone().or_else(|| world.env.get("SHELL").cloned());
     let Some(shell) = shell else {
         return Finding::new("shell", Level::Ok, "SHELL is not set, so the system's shell is used");
@@ -155,7 +155,7 @@ fn database(path: &Path) -> Finding {
     let shown = path.display();
     let Ok(metadata) = std::fs::metadata(path) else {
         return match writable(path) {
-            true if Store::is_full(path) => {
+            true if Store::is_disk_full(path) => {
                 Finding::new("database", Level::Warning, format!("{shown} cannot be made: its disk is full"))
                     .advice("free some space, or name a directory on another disk with TREFOIL_DATA_DIR")
             }
@@ -166,7 +166,7 @@ fn database(path: &Path) -> Finding {
     };
     let size = format!("{shown}, {:.1} MB", metadata.len() as f64 / 1e6);
     match Store::check(path) {
-        Ok(()) if Store::is_full(path) => Finding::new("database", Level::Warning, format!("{size}, sound, but its disk is full"))
+        Ok(()) if Store::is_disk_full(path) => Finding::new("database", Level::Warning, format!("{size}, sound, but its disk is full"))
             .advice("free some space, or name a directory on another disk with TREFOIL_DATA_DIR; until then it can only be read"),
         Ok(()) if writable(path) => Finding::new("database", Level::Ok, format!("{size}, sound")),
         Ok(()) => Finding::new("database", Level::Warning, format!("{size}, sound, but not writable"))
@@ -180,11 +180,11 @@ fn database(path: &Path) -> Finding {
 
 /// What the database has lost: since it was last open, and before.
 fn losses(path: &Path) -> Vec<Finding> {
-    let now = Store::lost(path).ok().flatten().map(|loss| {
+    let now = Store::detect_data_loss(path).ok().flatten().map(|loss| {
         Finding::new("lost", Level::Error, loss.to_string())
             .advice("put a copy of the -wal file back before anything else opens the database, or go on without it")
     });
-    let before = Store::past_losses(path).into_iter().map(|text| {
+    let before = Store::past_data_losses(path).into_iter().map(|text| {
         Finding::new("lost before", Level::Warning, text.trim().to_owned())
             .advice("remove the files with `torn` in their names once you do not need them")
     });
@@ -198,7 +198,7 @@ fn writable(path: &Path) -> bool {
     folder && (!path.exists() || rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok())
 }
 
-fn configuration(world: &World, loaded: &Loaded) -> Vec<Finding> {
+fn configuration(world: &World, loaded: &LoadedConfig) -> Vec<Finding> {
     let errors = loaded.problems.iter().filter(|problem| problem.severity == Severity::Error).count();
     let warnings = loaded.problems.len() - errors;
     let level = match (errors, warnings) {

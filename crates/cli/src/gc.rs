@@ -1,9 +1,9 @@
 //! `trefoil gc`: gives back the space of what nobody needs any more.
 
 use api::SessionId;
-use engine::Tidy;
+use engine::TidyOptions;
 use serde::Serialize;
-use store::{Compacted, Store};
+use store::{CompactOutcome, Store};
 
 use crate::exit::{Exit, Failure};
 use crate::session::print_json;
@@ -36,22 +36,24 @@ struct Report {
 /// `trefoil gc`.
 pub async fn gc(local: &Local, world: &World, dry_run: bool, json: bool) -> anyhow::Result<()> {
     let path = world.database();
-    let before = Store::sizes(&path)?;
-    let tidied = local.engine.tidy(Tidy { dry_run, thorough: true }).await?;
+    let before = Store::disk_usage(&path)?;
+    let tidied = local.engine.tidy(TidyOptions { dry_run, thorough: true }).await?;
     let mut note = None;
     if !dry_run {
         note = match local.store.compact().await? {
-            Compacted::Whole => None,
-            Compacted::Pages(why) => Some(format!("free pages were given back, the file was not rewritten: {why}")),
-            Compacted::Not(why) => Some(format!("the file keeps its size: {why}")),
+            CompactOutcome::Rewritten => None,
+            CompactOutcome::PagesFreed(why) => {
+                Some(format!("free pages were given back, the file was not rewritten: {why}"))
+            }
+            CompactOutcome::Unchanged(why) => Some(format!("the file keeps its size: {why}")),
         };
     }
-    let after = Store::sizes(&path)?;
+    let after = Store::disk_usage(&path)?;
     let report = Report {
         dry_run,
         sessions: tidied.sessions,
         leftovers: tidied.leftovers,
-        leftover_bytes: before.leftover_bytes,
+        leftover_bytes: before.orphan_bytes,
         outputs: tidied.outputs,
         output_bytes: tidied.output_bytes,
         free_bytes: before.free,

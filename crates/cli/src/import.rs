@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use api::{Host, JsonMap, Message, MessageWithParts, Part, Scope, Session, ToolError, ToolPart, ToolState, ToolTime};
-use store::{Batch, Draft, Place, Store, StoreError};
+use store::{Batch, Location, SessionDraft, Store, StoreError};
 
 use crate::exit::{Exit, Failure};
 use crate::session::Export;
@@ -34,7 +34,7 @@ pub async fn import(
     if store.session(&export.info.id)?.is_some() {
         return Err(exists(format!("session {}", export.info.id)).into());
     }
-    if store.removed()?.contains(&export.info.id) {
+    if store.unswept_sessions()?.contains(&export.info.id) {
         // What is left of the session of this id must not become part of the new one.
         local.engine.sweep().await?;
     }
@@ -50,8 +50,8 @@ pub async fn import(
     }
     settle(&mut export, host, store, scope).await?;
     let info = export.info;
-    let place = Place::new(scope.directory.as_str(), info.project_id.as_str());
-    let mut draft = Draft::new(store, &place, &info.id);
+    let place = Location::new(scope.directory.as_str(), info.project_id.as_str());
+    let mut draft = SessionDraft::new(store, &place, &info.id);
     if let Err(error) = write(&mut draft, &info, &export.messages).await {
         draft.discard().await;
         return Err(error).with_context(|| format!("cannot import {}", file.display()));
@@ -61,7 +61,7 @@ pub async fn import(
 }
 
 /// Writes a session in pieces, between which others write; it is there once all of it is.
-async fn write(draft: &mut Draft, info: &Session, messages: &[MessageWithParts]) -> Result<(), StoreError> {
+async fn write(draft: &mut SessionDraft, info: &Session, messages: &[MessageWithParts]) -> Result<(), StoreError> {
     let put = |batch: &mut Batch, messages: &[MessageWithParts]| {
         for message in messages {
             batch.insert_message(&message.info);
@@ -71,11 +71,11 @@ async fn write(draft: &mut Draft, info: &Session, messages: &[MessageWithParts])
     let mut pieces = messages.chunks(PIECE);
     let last = pieces.next_back().unwrap_or_default();
     for piece in pieces {
-        let mut batch = draft.piece();
+        let mut batch = draft.new_batch();
         put(&mut batch, piece);
         draft.add(batch).await?;
     }
-    let mut batch = draft.last_piece(info);
+    let mut batch = draft.final_batch(info);
     put(&mut batch, last);
     draft.publish(batch).await
 }

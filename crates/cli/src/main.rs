@@ -36,7 +36,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use api::{Host, HostError, Scope};
 use clap::{CommandFactory as _, Parser as _};
-use engine::Tended;
+use engine::WatchdogScope;
 
 use args::{Agent, Cli, Command, Format, Permission, Session, Worktree};
 use exit::{Exit, Failure};
@@ -307,7 +307,7 @@ async fn perform_run(args: &args::Run, world: &World) -> anyhow::Result<()> {
         drop(local);
         local = wire::open(world, args.script.as_deref(), interactive)?;
     }
-    world.watch_over(&local.engine, Tended::Opened);
+    world.watch_over(&local.engine, WatchdogScope::Opened);
     let host: Arc<dyn Host> = Arc::new(local.engine.clone());
     let result = run::run(args, task, scope, host, typed, world.look(), interrupt).await;
     local.engine.shutdown().await;

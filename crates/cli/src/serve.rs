@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{Host as _, JsonMap, Scope};
-use engine::{Tended, Tidied, Tidy};
+use engine::{TidyOptions, TidyReport, WatchdogScope};
 use server::{Listen, Options, Password, Server, StartError};
 
 use crate::args::Serve;
@@ -21,8 +21,8 @@ pub async fn serve(args: &Serve, world: &World) -> anyhow::Result<()> {
     let script = args.script.clone().or_else(|| world.script());
     let local = wire::open(world, script.as_deref(), true)?;
     // Better now than at the first prompt: a full disk lets itself be opened.
-    let mut batch = store::Batch::new(&store::Place::new("", "")).durable();
-    batch.remember("server", "started", &serde_json::json!({ "time": api::now() }));
+    let mut batch = store::Batch::new(&store::Location::new("", "")).durable();
+    batch.record_if_changed("server", "started", &serde_json::json!({ "time": api::now() }));
     local.store.commit(batch).await.map_err(|error| wire::cannot_write(&error, "cannot serve"))?;
     let loaded = local.engine.loaded(&Scope::new(world.directory.to_string_lossy()));
     let password = password(args, world);
@@ -55,15 +55,15 @@ pub async fn serve(args: &Serve, world: &World) -> anyhow::Result<()> {
             Err(error) => tracing::error!(%error, "turns that were cut off cannot go on"),
         }
         loop {
-            match engine.tidy(Tidy::default()).await {
-                Ok(tidied) if tidied == Tidied::default() => {}
+            match engine.tidy(TidyOptions::default()).await {
+                Ok(tidied) if tidied == TidyReport::default() => {}
                 Ok(tidied) => tracing::info!(?tidied, "what nobody needs any more is removed"),
                 Err(error) => tracing::error!(%error, "what nobody needs any more cannot be removed"),
             }
             tokio::time::sleep(TIDY).await;
         }
     });
-    world.watch_over(&local.engine, Tended::All);
+    world.watch_over(&local.engine, WatchdogScope::All);
     let parked = async {
         stop.token.cancelled().await;
         local.engine.shutdown().await;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use config::{Loaded, TrustStore, Untrusted};
+use config::{LoadedConfig, TrustStore, UntrustedFile};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Trust as Args;
@@ -16,7 +16,7 @@ use crate::wire::World;
 const MAX_REASONS: usize = 20;
 
 /// What repository configuration wants beyond what is safe, file by file.
-pub fn describe(untrusted: &[Untrusted], style: Style) -> String {
+pub fn describe(untrusted: &[UntrustedFile], style: Style) -> String {
     let mut text = String::new();
     for file in untrusted {
         text += &format!("  {}\n", style.bold(&one_line(&file.path.display().to_string(), 200)));
@@ -82,19 +82,19 @@ pub async fn command(args: &Args, world: &World, cancel: CancellationToken) -> a
 }
 
 /// The programs that the repository's own git configuration names, which git does not start for us until they are trusted.
-async fn programs_of_git(world: &World, directory: &Path) -> anyhow::Result<Option<Untrusted>> {
+async fn programs_of_git(world: &World, directory: &Path) -> anyhow::Result<Option<UntrustedFile>> {
     let program = std::env::current_exe().context("the path of this program cannot be read")?;
     let found = exec::Exec::supervised(program, None).git(directory).programs().await;
     let Ok(Some(programs)) = found else { return Ok(None) };
     let hash = config::content_hash(programs.text().as_bytes());
     let known = world.inputs().trust.covers(&programs.file, &hash);
-    Ok((!known).then(|| Untrusted { what: programs.what(), path: programs.file, hash }))
+    Ok((!known).then(|| UntrustedFile { what: programs.what(), path: programs.file, hash }))
 }
 
 /// What `run` does about untrusted configuration: asks on a terminal, otherwise names it. True if it is trusted now, so
 /// that the configuration must be read again.
 pub async fn offer(
-    loaded: &Loaded,
+    loaded: &LoadedConfig,
     world: &World,
     ask: Option<&mut Typed>,
     cancel: CancellationToken,
@@ -118,7 +118,7 @@ pub async fn offer(
     Ok(true)
 }
 
-fn save(trusted: &mut TrustStore, files: &[Untrusted]) -> anyhow::Result<()> {
+fn save(trusted: &mut TrustStore, files: &[UntrustedFile]) -> anyhow::Result<()> {
     for file in files {
         trusted.trust(Path::new(&file.path), &file.hash);
     }

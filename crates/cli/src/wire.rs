@@ -8,9 +8,9 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use api::Scope;
 use config::{Dirs, Inputs, Trust, TrustStore};
-use engine::{Engine, Tended};
+use engine::{Engine, WatchdogScope};
 use llm::{Llm, Script};
-use store::{Store, StoreError, Trouble};
+use store::{DatabaseErrorKind, Store, StoreError};
 
 use crate::args::Remote;
 use crate::exit::{Exit, Failure};
@@ -111,9 +111,9 @@ impl World {
     }
 
     /// Has an engine look after sessions, unless a test has switched that off to show that nothing relies on it.
-    pub fn watch_over(&self, engine: &Engine, whose: Tended) {
+    pub fn watch_over(&self, engine: &Engine, whose: WatchdogScope) {
         if self.env.get("TREFOIL_WATCHDOG").is_none_or(|value| value != "off") {
-            engine.watch_over(whose);
+            engine.start_watchdog(whose);
         }
     }
 
@@ -173,7 +173,7 @@ pub fn open(world: &World, script: Option<&Path>, question_tool: bool) -> anyhow
 /// The same for commands that only look: a journal that cannot be written will do.
 pub fn open_to_read(world: &World) -> anyhow::Result<Local> {
     let local = open_with(world, world.script().as_deref(), false, false, Store::open_or_read)?;
-    if let Some(why) = local.store.refused() {
+    if let Some(why) = local.store.read_only_reason() {
         term::eprint(&format!("the database is only read: {}\n", term::one_line(&why.to_string(), 500)));
     }
     Ok(local)
@@ -199,7 +199,7 @@ fn open_with(
     let path = world.database();
     let options = store::Options { crash_after: world.crash_after()?, ..store::Options::default() };
     let store = open(&path, options).map_err(|error| cannot_write(&error, "cannot open the database"))?;
-    if let Some(loss) = store.loss() {
+    if let Some(loss) = store.data_loss() {
         term::eprint(&format!("warning: {loss}\n"));
     }
     let program = std::env::current_exe().context("the path of this program cannot be read")?;
@@ -207,7 +207,7 @@ fn open_with(
     let inputs = world.inputs();
     let trust = inputs.trust.clone();
     let exec = exec::Exec::supervised(program, lock.context("cannot share the lock of this process")?)
-        .trusting(move |file, programs| trust.fresh().covers(file, &config::content_hash(programs.as_bytes())));
+        .trusting(move |file, programs| trust.reloaded().covers(file, &config::content_hash(programs.as_bytes())));
     let version = env!("CARGO_PKG_VERSION");
     let acp: Arc<dyn api::Runner> = Arc::new(acp::Runner::new(exec.clone(), version, world.depth()));
     let engine = Engine::open(engine::Options {
@@ -227,7 +227,7 @@ fn open_with(
 /// What a database that cannot be opened or written means for a command.
 pub fn cannot_write(error: &StoreError, what: &str) -> Failure {
     let hint = match error {
-        StoreError::Database { trouble: Trouble::Full, .. } => {
+        StoreError::Database { kind: DatabaseErrorKind::Full, .. } => {
             "free some space. Until then sessions can be listed, shown and exported, and TREFOIL_DATA_DIR can name a \
              directory on another disk"
         }

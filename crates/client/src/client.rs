@@ -11,7 +11,7 @@ use reqwest::header::{HeaderMap, SERVER};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
-use web::Reach;
+use web::ClientKind;
 
 use crate::Events;
 use crate::error::RequestError;
@@ -210,7 +210,7 @@ fn http(
     socket: Option<PathBuf>,
     timeouts: &Timeouts,
 ) -> Result<reqwest::Client, Box<dyn std::error::Error>> {
-    let builder = Reach::of(url).client(timeouts.connect)?;
+    let builder = ClientKind::of(url).client(timeouts.connect)?;
     let mut builder = builder
         .user_agent(concat!("trefoil/", env!("CARGO_PKG_VERSION")))
         .tcp_keepalive(KEEPALIVE)

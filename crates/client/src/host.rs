@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use api::{
-    Agent, Budget, BudgetState, Cancelled, Command, CommandInput, CreateSession, Cursor, Features, FileContent,
+    Agent, Budget, BudgetState, CancelResult, Command, CommandInput, CreateSession, Cursor, Features, FileContent,
     FileDiff, FileNode, FindTextMatch, Host, HostError, HostFuture, Json, ListMessages, ListSessions, McpAuthorization,
     McpConfig, McpResource, McpStatus, MessageId, MessagePage, MessageWithParts, ModelRef, Part, PartId, PermissionId,
     PermissionReply, PermissionRequest, Project, PromptInput, Provider, QuestionId, QuestionRequest, RevertInput,
@@ -374,7 +374,7 @@ impl Host for Client {
         })
     }
 
-    fn cancel<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Cancelled> {
+    fn cancel<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, CancelResult> {
         Box::pin(async {
             self.require_trefoil("Cancelling a subtree").await?;
             // Returns when the last of them has stopped, however long that takes.

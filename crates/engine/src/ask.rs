@@ -14,7 +14,7 @@ use api::{
     Session, SessionId,
 };
 use config::AskThen;
-use store::{AskFilter, AskKind, AskRow, Batch, Place, Signal, StoreError};
+use store::{AskFilter, AskKind, AskRow, Batch, Location, Signal, StoreError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -90,7 +90,7 @@ impl Inner {
         };
         let mut batch = Batch::new(&self.place(&session)).durable();
         let answer = serde_json::json!({ "reply": reply, "message": message, "answers": null, EXPIRED: true });
-        batch.settle(&row.id, &answer, event);
+        batch.answer_if_open(&row.id, &answer, event);
         tracing::info!(ask = row.id, session = %session.id, "an ask timed out");
         self.commit_with_retry(Some((&self.place(&session), &session.id)), batch).await.map(drop)
     }
@@ -215,13 +215,13 @@ impl Inner {
 }
 
 /// Where the events of a session are published.
-fn place_of(session: &Session) -> Place {
-    Place { directory: session.directory.as_str().into(), project: session.project_id.as_str().into() }
+fn place_of(session: &Session) -> Location {
+    Location { directory: session.directory.as_str().into(), project: session.project_id.as_str().into() }
 }
 
 /// Replies to a request along with another one, unless it was already answered.
 pub(crate) fn settle_permission(batch: &mut Batch, ask: &PermissionRequest, reply: &PermissionReply) {
-    batch.settle(ask.id.as_str(), &serde_json::json!(reply), replied_event(ask, reply));
+    batch.answer_if_open(ask.id.as_str(), &serde_json::json!(reply), replied_event(ask, reply));
 }
 
 fn replied_event(ask: &PermissionRequest, reply: &PermissionReply) -> EventBody {

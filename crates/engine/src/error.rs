@@ -1,7 +1,7 @@
 //! Errors inside the engine.
 
 use api::HostError;
-use store::{StoreError, Trouble};
+use store::{DatabaseErrorKind, StoreError};
 
 /// An error inside the engine.
 #[derive(Debug, thiserror::Error)]
@@ -36,9 +36,9 @@ pub(crate) fn store_error(error: StoreError) -> HostError {
             HostError::Conflict(error.to_string())
         }
         StoreError::Invalid(_) => HostError::Invalid(error.to_string()),
-        StoreError::Database { trouble: Trouble::Full, .. } => HostError::Full(error.to_string()),
+        StoreError::Database { kind: DatabaseErrorKind::Full, .. } => HostError::Full(error.to_string()),
         StoreError::Overloaded(_) => HostError::Unavailable(error.to_string()),
-        error if error.is_passing() => HostError::Unavailable(error.to_string()),
+        error if error.is_transient() => HostError::Unavailable(error.to_string()),
         _ => HostError::Failed(error.to_string()),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::{
-    Agent, Budget, BudgetState, Cancelled, Command, CommandInput, CreateSession, Cursor, Features, FileContent,
+    Agent, Budget, BudgetState, CancelResult, Command, CommandInput, CreateSession, Cursor, Features, FileContent,
     FileDiff, FileNode, FindTextMatch, Host, HostError, HostFuture, Json, ListMessages, ListSessions, McpAuthorization,
     McpConfig, McpResource, McpStatus, MessageId, MessagePage, MessageWithParts, ModelRef, Part, PartId, PermissionId,
     PermissionReply, PermissionRequest, Project, PromptInput, Provider, QuestionId, QuestionRequest, RevertInput,
@@ -125,7 +125,7 @@ impl Host for Engine {
     }
 
     fn message_id<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, MessageId> {
-        Box::pin(async { Ok(MessageId::after(self.inner.store.newest(id).map_err(store_error)?)) })
+        Box::pin(async { Ok(MessageId::after(self.inner.store.newest_stamp(id).map_err(store_error)?)) })
     }
 
     fn prompt_async<'a>(&'a self, _: &'a Scope, id: &'a SessionId, input: PromptInput) -> HostFuture<'a, MessageId> {
@@ -198,7 +198,7 @@ impl Host for Engine {
         Box::pin(self.inner.pause(id, paused))
     }
 
-    fn cancel<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Cancelled> {
+    fn cancel<'a>(&'a self, _: &'a Scope, id: &'a SessionId) -> HostFuture<'a, CancelResult> {
         Box::pin(self.inner.cancel(id))
     }
 

@@ -189,7 +189,7 @@ impl Engine {
     }
 
     /// The configuration of a directory, loaded on first use.
-    pub fn loaded(&self, scope: &Scope) -> Arc<config::Loaded> {
+    pub fn loaded(&self, scope: &Scope) -> Arc<config::LoadedConfig> {
         self.inner.instance(Path::new(&scope.directory)).loaded.clone()
     }
 
@@ -234,7 +234,7 @@ impl Engine {
 
     /// The number of writes waiting for the journal.
     pub fn queued_writes(&self) -> usize {
-        self.inner.store.queued()
+        self.inner.store.queued_writes()
     }
 
     /// Drops the loaded configuration of a directory, so that the next call reads it again. Running turns keep what

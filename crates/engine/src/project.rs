@@ -12,7 +12,7 @@ pub(crate) mod settings;
 use std::path::Path;
 
 use api::{EventBody, HostError, Project, ProjectCommands, ProjectIcon, Scope, Session, SessionId};
-use store::{Batch, Place};
+use store::{Batch, Location};
 
 use crate::error::store_error;
 use crate::{Engine, Inner};
@@ -118,7 +118,7 @@ impl Engine {
 impl Inner {
     pub(crate) async fn put_project(&self, mut project: Project) -> Result<Project, HostError> {
         project.time.updated = api::now();
-        let mut batch = Batch::new(&Place::new(EVERYWHERE, project.id.as_str())).durable();
+        let mut batch = Batch::new(&Location::new(EVERYWHERE, project.id.as_str())).durable();
         batch.project(&project);
         batch.event(EventBody::ProjectUpdated(Box::new(project.clone())));
         self.store.commit(batch).await.map_err(store_error)?;

@@ -119,7 +119,7 @@ pub(crate) async fn run(
     let message = turn.new_answer(user);
     let call = reservation(turn, &message.id, &prompt);
     let begin = |batch: &mut Batch| {
-        batch.tell_message(Message::Assistant(message.clone()));
+        batch.publish_message(Message::Assistant(message.clone()));
         batch.event(turn.status_event(SessionStatus::Busy));
     };
     match turn.admit(&call, begin).await? {
@@ -229,8 +229,8 @@ fn reservation(turn: &Turn, message: &MessageId, prompt: &[PromptPart]) -> Reser
         prompt: tokens,
         prompt_cost: Usd::default(),
         output_price: Usd::default(),
-        most_tokens: tokens,
-        most_cost: Usd::default(),
+        max_tokens: tokens,
+        max_cost: Usd::default(),
     }
 }
 

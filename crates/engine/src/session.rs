@@ -109,7 +109,7 @@ impl Inner {
             before: query.before,
             path: query.path,
             unarchived: query.unarchived,
-            by_age: None,
+            creation_order: None,
             workspace: None,
             limit: query.limit.unwrap_or(DEFAULT_PAGE),
         }
@@ -159,7 +159,7 @@ impl Inner {
     pub(crate) async fn delete(self: &Arc<Self>, id: &SessionId) -> Result<(), HostError> {
         let session = self.session(id)?;
         self.stop_tree(&session.id).await?;
-        for session in self.store.family(id).map_err(store_error)?.iter().rev() {
+        for session in self.store.subtree(id).map_err(store_error)?.iter().rev() {
             let mut batch = Batch::new(&self.place(session)).durable();
             self.drop_worktree(session, &mut batch).await;
             batch.delete_session(&session.id);
@@ -190,7 +190,7 @@ impl Inner {
                 Ok(Ok(TurnLocation::Elsewhere)) => {}
                 Ok(_) => return Ok(true),
                 Err(_) => {
-                    if let Some(SessionStatus::Retry { message, .. }) = self.store.held_up(id) {
+                    if let Some(SessionStatus::Retry { message, .. }) = self.store.transient_status(id) {
                         let text = format!("The turn of {id} stops as soon as its end can be stored: {message}");
                         return Err(HostError::Unavailable(text));
                     }
@@ -199,7 +199,7 @@ impl Inner {
                 }
             }
         }
-        let Some(holder) = self.store.holder(id).map_err(store_error)?.filter(|h| h.alive && !h.own) else {
+        let Some(holder) = self.store.lease_holder(id).map_err(store_error)?.filter(|h| h.alive && !h.own) else {
             return Ok(false);
         };
         // The signal stays until the process reads it, whether we wait or not.
@@ -231,7 +231,7 @@ impl Inner {
         use futures::StreamExt;
         let mut events = self.store.watch(api::WatchScope::Session(id.clone()), None).map_err(store_error)?;
         loop {
-            if !self.store.holder(id).map_err(store_error)?.is_some_and(|h| h.alive) {
+            if !self.store.lease_holder(id).map_err(store_error)?.is_some_and(|h| h.alive) {
                 return Ok(());
             }
             // A dying owner sends no event, so poll its lock as well.
@@ -255,7 +255,7 @@ impl Inner {
         self.ensure_idle(id)?;
         self.message_of(id, message)?;
         let mut batch = Batch::new(&self.place(&session)).durable();
-        batch.need_session(id);
+        batch.require_session(id);
         batch.delete_message(message);
         batch.event(EventBody::MessageRemoved { session_id: id.clone(), message_id: message.clone() });
         self.store.commit(batch).await.map_err(store_error)?;
@@ -270,8 +270,8 @@ impl Inner {
             return Err(HostError::not_found("part", head.id.as_str()));
         }
         let mut batch = Batch::new(&self.place(&session)).durable();
-        batch.need_session(&session.id);
-        batch.tell_part(&part);
+        batch.require_session(&session.id);
+        batch.publish_part(&part);
         self.store.commit(batch).await.map_err(store_error)?;
         Ok(part)
     }
@@ -288,7 +288,7 @@ impl Inner {
             return Err(HostError::not_found("part", part.as_str()));
         }
         let mut batch = Batch::new(&self.place(&session)).durable();
-        batch.need_session(id);
+        batch.require_session(id);
         batch.delete_part(part);
         let (session_id, message_id, part_id) = (id.clone(), message.clone(), part.clone());
         batch.event(EventBody::PartRemoved { session_id, message_id, part_id });
@@ -303,7 +303,7 @@ impl Inner {
 
     /// Fails if a turn is running, here or in another process.
     pub(crate) fn ensure_idle(&self, id: &SessionId) -> Result<(), HostError> {
-        let elsewhere = || self.store.holder(id).map(|h| h.is_some_and(|h| h.alive && !h.own));
+        let elsewhere = || self.store.lease_holder(id).map(|h| h.is_some_and(|h| h.alive && !h.own));
         if self.runs.get(id).is_some() || elsewhere().map_err(store_error)? {
             return Err(HostError::Busy(id.clone()));
         }

@@ -31,11 +31,11 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
 use api::{
-    AssistantMessage, AssistantPath, AssistantTime, Bound, EventBody, Extra, MessageError, MessageId, MessageWithParts,
-    ModelRef, Part, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionRequest, Session, SessionId,
-    SessionStatus, Stamp, Tokens, Usd, UserMessage,
+    AssistantMessage, AssistantPath, AssistantTime, Bound, EventBody, Extra, IdStamp, MessageError, MessageId,
+    MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionRequest,
+    Session, SessionId, SessionStatus, Tokens, Usd, UserMessage,
 };
-use store::{Acquire, AskFilter, Batch, Committed, Lease, Signal, Store, StoreError};
+use store::{AcquireOutcome, AskFilter, Batch, CommitOutcome, Lease, Signal, Store, StoreError};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -96,7 +96,7 @@ pub(crate) struct Turn {
     /// A batch that goes out with the next commit, which follows soon: a commit costs more than what it writes.
     deferred: Mutex<Option<Batch>>,
     /// The greatest stamp among the session's message ids.
-    newest_stamp: Mutex<Stamp>,
+    newest_stamp: Mutex<IdStamp>,
 }
 
 impl Inner {
@@ -122,8 +122,8 @@ impl Inner {
             }
         };
         let (lease, took_over, revision, newest) = match acquired {
-            Acquire::Taken { lease, took_over, revision, newest } => (lease, took_over, revision, newest),
-            Acquire::Held { .. } => {
+            AcquireOutcome::Acquired { lease, took_over, revision, newest } => (lease, took_over, revision, newest),
+            AcquireOutcome::HeldElsewhere { .. } => {
                 let mut retry = self.write_retry(None);
                 loop {
                     let signalled = self.store.signal(session_id, Signal::Wake).await;
@@ -156,7 +156,7 @@ impl Turn {
         instance: Arc<Instance>,
         session_id: &SessionId,
         lease: Lease,
-        newest: Stamp,
+        newest: IdStamp,
         run: &Arc<Run>,
     ) -> Self {
         let options = Arc::new(instance.options_for_session(session_id, inner.known_files(session_id)));
@@ -186,10 +186,10 @@ impl Turn {
 
     /// Records that the session has a message with this id.
     fn note_message_id(&self, id: &MessageId) {
-        self.raise_stamp(Stamp::of(id.as_str()).unwrap_or_default());
+        self.raise_stamp(IdStamp::of(id.as_str()).unwrap_or_default());
     }
 
-    fn raise_stamp(&self, stamp: Stamp) {
+    fn raise_stamp(&self, stamp: IdStamp) {
         let mut newest = crate::lock(&self.newest_stamp);
         *newest = stamp.max(*newest);
     }
@@ -313,8 +313,8 @@ impl Turn {
     /// Sends grown text to subscribers, after anything deferred.
     pub(crate) fn send_delta(&self, part: &Part, delta: &str) {
         match &mut *crate::lock(&self.deferred) {
-            Some(deferred) => deferred.live(part, delta),
-            None => self.store().live(&self.instance.place, part, delta),
+            Some(deferred) => deferred.delta(part, delta),
+            None => self.store().send_delta(&self.instance.place, part, delta),
         }
     }
 
@@ -330,7 +330,7 @@ impl Turn {
     /// Commits a batch of this turn. All its writes go through here: while the database refuses one for a transient
     /// reason, it is retried and the session's status says so, so that nothing the turn knows is lost. If the lease is
     /// lost meanwhile, the batch fails as stale.
-    pub(crate) async fn commit(&self, batch: Batch) -> Result<Committed, StoreError> {
+    pub(crate) async fn commit(&self, batch: Batch) -> Result<CommitOutcome, StoreError> {
         self.inner.commit_with_retry(Some((&self.instance.place, &self.session_id)), batch).await
     }
 
@@ -409,7 +409,7 @@ impl Turn {
     async fn snapshot(&self, conversation: &mut Conversation) -> Result<TurnSnapshot, Error> {
         let mut retry = self.write_retry();
         loop {
-            let snapshot = self.store().together(|store| {
+            let snapshot = self.store().snapshot(|store| {
                 let Some(user) = conversation.next_prompt(store)? else {
                     let (has_background_tasks, asks) =
                         (!TaskLink::background(store)?.is_empty(), self.open_asks(store)?);
@@ -457,7 +457,7 @@ impl Turn {
         }
         let (permissions, questions) = match open_asks {
             Some(asks) => asks,
-            None => self.store().together(|store| self.open_asks(store))?,
+            None => self.store().snapshot(|store| self.open_asks(store))?,
         };
         for ask in permissions {
             let reply = PermissionReply { reply: PermissionReplyKind::Reject, message: None };
@@ -465,7 +465,7 @@ impl Turn {
         }
         for ask in questions {
             let rejected = EventBody::QuestionRejected { session_id: ask.session_id, request_id: ask.id.clone() };
-            batch.settle(ask.id.as_str(), &serde_json::json!({ "answers": null }), rejected);
+            batch.answer_if_open(ask.id.as_str(), &serde_json::json!({ "answers": null }), rejected);
         }
         for message in &conversation.pending {
             batch.dequeue(message);
@@ -492,14 +492,14 @@ impl Turn {
             batch.release(&self.lease);
         } else {
             let text = match error {
-                Error::Store(error) if error.is_passing() => format!(
+                Error::Store(error) if error.is_transient() => format!(
                     "The turn stopped because its results could not be stored: {error}. Its message is kept, and \
                      the turn resumes by itself once that is possible"
                 ),
                 error => {
                     // A turn that always fails must not be tried forever.
                     for row in self.store().inbox(&self.session_id).unwrap_or_default() {
-                        batch.attempt(&row.message_id);
+                        batch.count_attempt(&row.message_id);
                     }
                     error.to_string()
                 }
@@ -514,9 +514,9 @@ impl Turn {
         }
         if let Err(error) = self.store().commit(batch).await {
             tracing::warn!(session = %self.session_id, %error, "cannot release the session");
-            if error.is_passing() {
+            if error.is_transient() {
                 crate::lock(&self.inner.given_up).insert(self.session_id.clone());
-                events.into_iter().for_each(|event| self.store().tell(&self.instance.place, event));
+                events.into_iter().for_each(|event| self.store().publish_transient(&self.instance.place, event));
             }
         }
     }

@@ -16,7 +16,7 @@ use api::{FileStatus, HostError, Json, Session, SessionId, Worktree, WorktreeDif
 use exec::git::{self, GitError, MAX_NAMES};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::{Batch, Place, StoreError};
+use store::{Batch, Location, StoreError};
 
 use crate::error::store_error;
 use crate::project::instance::Instance;
@@ -156,10 +156,10 @@ impl Inner {
     }
 
     /// Where the events of a session are published. For a session with a worktree that is its caller's place.
-    pub(crate) fn place(&self, session: &Session) -> Place {
+    pub(crate) fn place(&self, session: &Session) -> Location {
         let isolated = self.isolated_at(session.directory.as_ref());
         let directory = isolated.map_or_else(|| session.directory.clone(), |isolated| isolated.origin);
-        Place { directory: directory.as_str().into(), project: session.project_id.as_str().into() }
+        Location { directory: directory.as_str().into(), project: session.project_id.as_str().into() }
     }
 
     /// Creates the worktree of a session that is about to be created, or returns the refusal for the model.
@@ -221,7 +221,7 @@ impl Inner {
 
     async fn record_worktree(
         &self,
-        place: &Place,
+        place: &Location,
         session: &SessionId,
         isolated: Option<&IsolatedWorktree>,
     ) -> Result<(), StoreError> {
@@ -416,7 +416,7 @@ impl Inner {
     }
 
     fn is_held(&self, session: &SessionId) -> Result<bool, StoreError> {
-        Ok(self.store.holder(session)?.is_some_and(|holder| holder.alive))
+        Ok(self.store.lease_holder(session)?.is_some_and(|holder| holder.alive))
     }
 
     /// Whether a session is working, or will be.
@@ -448,7 +448,7 @@ impl Inner {
             };
             match removed {
                 Ok(unmerged) => {
-                    let place = Place::new(isolated.origin.as_str(), "");
+                    let place = Location::new(isolated.origin.as_str(), "");
                     self.record_worktree(&place, id, None).await?;
                     cleaned.removed.push(isolated.directory.clone());
                     cleaned.kept.extend(unmerged.then(|| isolated.branch.clone()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::web::Reach;
+use ::web::ClientKind;
 use reqwest::{Client, Response, redirect};
 use url::Url;
 
@@ -26,7 +26,7 @@ pub(crate) fn client(url: &Url) -> Result<Client, Error> {
             attempt.stop()
         }
     });
-    let builder = Reach::of(url).client(CONNECT).map_err(|error| Error::Closed(error.to_string()))?;
+    let builder = ClientKind::of(url).client(CONNECT).map_err(|error| Error::Closed(error.to_string()))?;
     builder.redirect(same).build().map_err(|error| Error::Closed(format!("The HTTP client cannot be built: {error}")))
 }
 

@@ -194,7 +194,7 @@ pub fn render(state: &State) -> String {
         (
             "trefoil_unread_event_bytes",
             "Bytes of events that subscribers have not read yet.",
-            state.engine.store().unread(),
+            state.engine.store().unread_bytes(),
         ),
         ("trefoil_unread_bytes", "Bytes that clients have not taken yet.", state.backlog.waiting()),
         ("trefoil_live_queue", "Unstored events that some subscriber has not read yet.", state.live.len()),

@@ -304,7 +304,7 @@ impl Batch {
         };
         let event = Arc::new(Event::new(body));
         let json = match inner {
-            Some(inner) => self.check(event.json_around(inner)),
+            Some(inner) => self.check(event.json_with_payload(inner)),
             None => self.json(&event),
         };
         if let Some(json) = json {

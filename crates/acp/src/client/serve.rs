@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::Desk;
+use api::RunnerContext;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -20,20 +20,25 @@ pub(super) struct Server {
     heard: mpsc::Sender<Heard>,
     root: Root,
     terminals: Arc<Terminals>,
-    desk: Option<Arc<dyn Desk>>,
+    desk: Option<Arc<dyn RunnerContext>>,
     /// The desks of subagents, by their sessions.
-    seats: Mutex<HashMap<String, Arc<dyn Desk>>>,
+    seats: Mutex<HashMap<String, Arc<dyn RunnerContext>>>,
     /// How many requests are being answered.
     busy: AtomicUsize,
 }
 
 impl Server {
-    pub fn new(heard: mpsc::Sender<Heard>, root: Root, terminals: Arc<Terminals>, desk: Option<Arc<dyn Desk>>) -> Self {
+    pub fn new(
+        heard: mpsc::Sender<Heard>,
+        root: Root,
+        terminals: Arc<Terminals>,
+        desk: Option<Arc<dyn RunnerContext>>,
+    ) -> Self {
         Self { heard, root, terminals, desk, seats: Mutex::default(), busy: AtomicUsize::new(0) }
     }
 
     /// Who decides about a subagent's files and commands; without a desk its parent's does.
-    pub fn seat(&self, session: &str, desk: Option<Arc<dyn Desk>>) {
+    pub fn seat(&self, session: &str, desk: Option<Arc<dyn RunnerContext>>) {
         let mut seats = self.seats();
         match desk {
             Some(desk) => seats.insert(session.to_owned(), desk),
@@ -41,12 +46,12 @@ impl Server {
         };
     }
 
-    fn seats(&self) -> MutexGuard<'_, HashMap<String, Arc<dyn Desk>>> {
+    fn seats(&self) -> MutexGuard<'_, HashMap<String, Arc<dyn RunnerContext>>> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The desk for a request.
-    fn desk(&self, params: &Value) -> Option<Arc<dyn Desk>> {
+    fn desk(&self, params: &Value) -> Option<Arc<dyn RunnerContext>> {
         let seat = params["sessionId"].as_str().and_then(|session| self.seats().get(session).cloned());
         seat.or_else(|| self.desk.clone())
     }
@@ -101,12 +106,12 @@ impl Server {
         request.reply(result);
     }
 
-    async fn read(&self, desk: &dyn Desk, params: &Value) -> Result<Value, Error> {
+    async fn read(&self, desk: &dyn RunnerContext, params: &Value) -> Result<Value, Error> {
         let bytes = desk.read(&self.root.file(params)?).await.map_err(Error::internal)?;
         Root::shown(params, bytes)
     }
 
-    async fn write(&self, desk: &dyn Desk, params: &Value) -> Result<Value, Error> {
+    async fn write(&self, desk: &dyn RunnerContext, params: &Value) -> Result<Value, Error> {
         let content = text(params, "content")?;
         desk.write(&self.root.file(params)?, content.as_bytes()).await.map_err(Error::internal)?;
         Ok(json!({}))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Desk, RunnerChild, RunnerEnd, RunnerError, RunnerNews};
+use api::{RunnerChild, RunnerContext, RunnerEnd, RunnerError, RunnerUpdate};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +16,7 @@ pub(super) struct Child {
     /// The session that it works for.
     parent: String,
     /// Nothing while it rests, and if there is no room for it.
-    desk: Option<Arc<dyn Desk>>,
+    desk: Option<Arc<dyn RunnerContext>>,
     /// What its desk knows of it.
     known: RunnerChild,
     report: Report,
@@ -31,7 +31,7 @@ pub(super) struct Child {
 /// One that may be stopped alone from now on.
 pub(super) struct Begun {
     pub id: String,
-    pub desk: Arc<dyn Desk>,
+    pub desk: Arc<dyn RunnerContext>,
     pub rests: CancellationToken,
 }
 
@@ -74,7 +74,7 @@ impl Work {
             // All that is known of its work is what the call gave.
             let said = child.known.call.as_ref().and(call).map(|call| result(&call.output).to_owned());
             if let Some(said) = said.filter(|said| !said.is_empty() && ended.is_ok()) {
-                self.tell_child(&session, RunnerNews::Text(said), client).await;
+                self.tell_child(&session, RunnerUpdate::Text(said), client).await;
             }
         }
         self.rest(&session, ended, client).await;
@@ -100,9 +100,9 @@ impl Work {
                 child.report.begin(&id, seat.kept.as_ref().and_then(Value::as_f64).unwrap_or(0.0));
                 child.rests = CancellationToken::new();
                 child.spoke = false;
-                child.desk = Some(seat.desk.clone());
-                client.seat(&id, Some(seat.desk.clone()));
-                self.begun.push(Begun { id, desk: seat.desk, rests: child.rests.clone() });
+                child.desk = Some(seat.context.clone());
+                client.seat(&id, Some(seat.context.clone()));
+                self.begun.push(Begun { id, desk: seat.context, rests: child.rests.clone() });
             }
             Err(error) => {
                 tracing::info!(%error, subagent = id, "a subagent of the agent is seen in its call alone");
@@ -126,7 +126,7 @@ impl Work {
         let news = child.report.update(session, update, &|id| client.terminal_text(id));
         let parent = child.parent.clone();
         if let Some(news) = news {
-            child.spoke |= matches!(news, RunnerNews::Text(_) | RunnerNews::Reasoning(_) | RunnerNews::Call(_));
+            child.spoke |= matches!(news, RunnerUpdate::Text(_) | RunnerUpdate::Reasoning(_) | RunnerUpdate::Call(_));
             self.tell_child(session, news, client).await;
         }
         // Its money is counted at its own desk.
@@ -140,7 +140,7 @@ impl Work {
     }
 
     /// The desk of a subagent that works, and its report.
-    pub(super) fn at_work(&mut self, session: &str) -> Option<(Arc<dyn Desk>, &mut Report)> {
+    pub(super) fn at_work(&mut self, session: &str) -> Option<(Arc<dyn RunnerContext>, &mut Report)> {
         let child = self.children.get_mut(session)?;
         Some((child.desk.clone()?, &mut child.report))
     }
@@ -156,13 +156,13 @@ impl Work {
         let Some(desk) = child.desk.take() else { return };
         child.rests.cancel();
         client.seat(session, None);
-        if let Err(error) = desk.tell(RunnerNews::Rests(ended)).await {
+        if let Err(error) = desk.tell(RunnerUpdate::Finished(ended)).await {
             tracing::warn!(%error, subagent = session, "the end of a subagent could not be written down");
         }
     }
 
     /// Tells the desk of a subagent. One whose desk takes nothing more is not followed any further; the work goes on.
-    async fn tell_child(&mut self, session: &str, news: RunnerNews, client: &Client) {
+    async fn tell_child(&mut self, session: &str, news: RunnerUpdate, client: &Client) {
         let Some((desk, _)) = self.at_work(session) else { return };
         if let Err(error) = desk.tell(news).await {
             self.rest(session, Err(error), client).await;
@@ -173,7 +173,7 @@ impl Work {
     }
 
     /// Tells the desk of a session, whosever it is.
-    async fn tell_at(&mut self, session: &str, news: RunnerNews, client: &Client) -> Result<(), Failure> {
+    async fn tell_at(&mut self, session: &str, news: RunnerUpdate, client: &Client) -> Result<(), Failure> {
         if session == self.session {
             return self.tell(news).await;
         }

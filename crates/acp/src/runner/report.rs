@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use api::{JsonMap, RunnerCall, RunnerCallState, RunnerChange, RunnerNews, Todo, Tokens, TokensCache, Usage, Usd};
+use api::{JsonMap, RunnerCall, RunnerCallState, RunnerChange, RunnerUpdate, Todo, Tokens, TokensCache, Usage, Usd};
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
@@ -76,7 +76,7 @@ impl Report {
         session: &str,
         update: &Value,
         terminal: &dyn Fn(&str) -> Option<String>,
-    ) -> Option<RunnerNews> {
+    ) -> Option<RunnerUpdate> {
         let kind = update["sessionUpdate"].as_str().unwrap_or_default();
         if kind == "usage_update" {
             return Some(self.used(session, update));
@@ -85,9 +85,9 @@ impl Report {
             return self.child_update(session, kind, update);
         }
         match kind {
-            "agent_message_chunk" => text(&update["content"]).map(RunnerNews::Text),
-            "agent_thought_chunk" => text(&update["content"]).map(RunnerNews::Reasoning),
-            "plan" => Some(RunnerNews::Todos(todos(&update["entries"]))),
+            "agent_message_chunk" => text(&update["content"]).map(RunnerUpdate::Text),
+            "agent_thought_chunk" => text(&update["content"]).map(RunnerUpdate::Reasoning),
+            "plan" => Some(RunnerUpdate::Todos(todos(&update["entries"]))),
             "tool_call" | "tool_call_update" => {
                 let call = self.call(update)?;
                 let done = matches!(call.state, RunnerCallState::Completed | RunnerCallState::Failed);
@@ -98,7 +98,7 @@ impl Report {
                 {
                     call.output = size::cut(&output, MAX_OUTPUT);
                 }
-                self.calls.get(&id).cloned().map(RunnerNews::Call)
+                self.calls.get(&id).cloned().map(RunnerUpdate::Call)
             }
             _ => None,
         }
@@ -137,7 +137,7 @@ impl Report {
     }
 
     /// What is known of a subagent of the agent: it is shown in the call that waits for it, or in one of its own.
-    pub fn subagent(&mut self, told: &Subagent) -> Option<RunnerNews> {
+    pub fn subagent(&mut self, told: &Subagent) -> Option<RunnerUpdate> {
         let known = |call: &String| told.parent == self.session && self.calls.contains_key(call);
         let named = told.call.clone().filter(known);
         let Some(session) = &told.session else { return None };
@@ -160,7 +160,7 @@ impl Report {
             // Now it is known which call waits for it.
             let shown = self.calls.get_mut(&own)?;
             shown.state = RunnerCallState::Completed;
-            return Some(RunnerNews::Call(shown.clone()));
+            return Some(RunnerUpdate::Call(shown.clone()));
         }
         if call != own {
             return self.progress(session);
@@ -200,7 +200,7 @@ impl Report {
     }
 
     /// What a subagent of the agent does.
-    fn child_update(&mut self, session: &str, kind: &str, update: &Value) -> Option<RunnerNews> {
+    fn child_update(&mut self, session: &str, kind: &str, update: &Value) -> Option<RunnerUpdate> {
         let child = self.children.get_mut(session)?;
         match kind {
             "agent_message_chunk" => {
@@ -231,7 +231,7 @@ impl Report {
     }
 
     /// The call that shows a subagent, with what it does.
-    fn progress(&mut self, session: &str) -> Option<RunnerNews> {
+    fn progress(&mut self, session: &str) -> Option<RunnerUpdate> {
         let child = self.children.get(session)?;
         let call = self.calls.get_mut(&child.call)?;
         call.metadata.insert("summary".to_owned(), child.summary.values().cloned().collect());
@@ -239,11 +239,11 @@ impl Report {
         if own || call.state == RunnerCallState::Running {
             call.output.clone_from(&child.text);
         }
-        Some(RunnerNews::Call(call.clone()))
+        Some(RunnerUpdate::Call(call.clone()))
     }
 
     /// What was used so far, with the cost of the whole session as what is kept.
-    fn used(&mut self, session: &str, update: &Value) -> RunnerNews {
+    fn used(&mut self, session: &str, update: &Value) -> RunnerUpdate {
         let cost = &update["cost"];
         let dollars = cost["currency"].as_str().is_none_or(|currency| currency.eq_ignore_ascii_case("usd"));
         let amount = cost["amount"].as_f64().filter(|amount| dollars && amount.is_finite() && *amount >= 0.0);
@@ -257,16 +257,16 @@ impl Report {
         self.spent(Tokens { input: self.context, ..Tokens::default() }, self.context)
     }
 
-    fn spent(&self, tokens: Tokens, estimated_tokens: u64) -> RunnerNews {
+    fn spent(&self, tokens: Tokens, estimated_tokens: u64) -> RunnerUpdate {
         let own = self.costs.get(&self.session).copied().unwrap_or(self.before);
         let others: f64 = self.costs.iter().filter(|(id, _)| **id != self.session).map(|(_, cost)| cost).sum();
         let cost = Usd((own - self.before).max(0.0) + others);
         let used = Usage { cost, tokens, estimated_tokens, ..Usage::default() };
-        RunnerNews::Used { used, kept: json!(own) }
+        RunnerUpdate::Usage { used, kept: json!(own) }
     }
 
     /// What the answer to the prompt says of it: the tokens of the turn, if the agent counts them.
-    pub fn end(&mut self, answer: &Value) -> Option<RunnerNews> {
+    pub fn end(&mut self, answer: &Value) -> Option<RunnerUpdate> {
         let usage = &answer["usage"];
         let number = |key: &str| usage[key].as_u64().unwrap_or(0);
         let tokens = Tokens {

@@ -11,22 +11,22 @@ fn report() -> Report {
     report
 }
 
-fn told(report: &mut Report, update: Value) -> Option<RunnerNews> {
+fn told(report: &mut Report, update: Value) -> Option<RunnerUpdate> {
     report.update("s", &update, &|id| (id == "term_1").then(|| "printed\n".to_owned()))
 }
 
 #[track_caller]
-fn call(news: Option<RunnerNews>) -> RunnerCall {
+fn call(news: Option<RunnerUpdate>) -> RunnerCall {
     match news {
-        Some(RunnerNews::Call(call)) => call,
+        Some(RunnerUpdate::Call(call)) => call,
         other => panic!("{other:?}"),
     }
 }
 
 #[track_caller]
-fn used(news: Option<RunnerNews>) -> (f64, u64, u64) {
+fn used(news: Option<RunnerUpdate>) -> (f64, u64, u64) {
     match news {
-        Some(RunnerNews::Used { used, .. }) => (used.cost.0, used.all_tokens(), used.estimated_tokens),
+        Some(RunnerUpdate::Usage { used, .. }) => (used.cost.0, used.all_tokens(), used.estimated_tokens),
         other => panic!("{other:?}"),
     }
 }
@@ -36,15 +36,18 @@ fn text_thoughts_and_plans() {
     let mut report = report();
     let chunk = |kind: &str, content: Value| json!({"sessionUpdate": kind, "content": content});
     let text = json!({"type": "text", "text": "hi"});
-    assert_eq!(told(&mut report, chunk("agent_message_chunk", text.clone())), Some(RunnerNews::Text("hi".to_owned())));
-    assert_eq!(told(&mut report, chunk("agent_thought_chunk", text)), Some(RunnerNews::Reasoning("hi".to_owned())));
+    assert_eq!(
+        told(&mut report, chunk("agent_message_chunk", text.clone())),
+        Some(RunnerUpdate::Text("hi".to_owned()))
+    );
+    assert_eq!(told(&mut report, chunk("agent_thought_chunk", text)), Some(RunnerUpdate::Reasoning("hi".to_owned())));
     for nothing in [json!({"type": "text", "text": ""}), json!({"type": "text"}), json!(7)] {
         assert_eq!(told(&mut report, chunk("agent_message_chunk", nothing)), None);
     }
     assert_eq!(told(&mut report, chunk("user_message_chunk", json!({"type": "text", "text": "x"}))), None);
     let plan =
         json!({"sessionUpdate": "plan", "entries": [{"content": "a", "status": "completed", "priority": "low"}, {}]});
-    let Some(RunnerNews::Todos(todos)) = told(&mut report, plan) else { panic!() };
+    let Some(RunnerUpdate::Todos(todos)) = told(&mut report, plan) else { panic!() };
     assert_eq!((todos[0].content.as_str(), todos[0].status.as_str()), ("a", "completed"));
     assert_eq!((todos[1].status.as_str(), todos[1].priority.as_str()), ("pending", "medium"));
 }
@@ -132,7 +135,9 @@ fn money_and_tokens_of_this_job_alone() {
     assert_eq!(used(report.end(&answer)), (0.75, 60, 0), "what is counted is no guess");
     assert_eq!(used(report.end(&json!({"stopReason": "end_turn"}))).1, 0, "a context is no sum");
     assert_eq!(Report::default().end(&json!({})), None);
-    let Some(RunnerNews::Used { used, kept }) = told(&mut report, update(0, json!({"amount": 0.75}))) else { panic!() };
+    let Some(RunnerUpdate::Usage { used, kept }) = told(&mut report, update(0, json!({"amount": 0.75}))) else {
+        panic!()
+    };
     assert_eq!((used.cost, kept), (Usd(0.75), json!(0.75)), "what is kept is the sum of the session itself");
 }
 

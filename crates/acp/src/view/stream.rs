@@ -86,7 +86,7 @@ impl Stream {
 
     /// The session has these messages, oldest first; `whole` if there are none before them.
     pub fn list<'a>(&mut self, messages: impl DoubleEndedIterator<Item = &'a MessageId>, whole: bool) {
-        self.order.list(messages, whole);
+        self.order.merge_list(messages, whole);
     }
 
     /// Everything up to this message was shown to its end.
@@ -110,7 +110,7 @@ impl Stream {
     }
 
     pub fn message(&mut self, info: &Message) {
-        self.order.hear(info.id());
+        self.order.record(info.id());
         if let Message::User(user) = info {
             self.users.entry(user.id.clone()).or_insert(false);
         }
@@ -142,7 +142,7 @@ impl Stream {
         acts: &mut Vec<Act>,
     ) {
         let Some(head) = part.head() else { return };
-        self.order.hear(&head.message_id);
+        self.order.record(&head.message_id);
         if self.is_old(&head.message_id) || self.done.contains(&head.id) {
             return;
         }

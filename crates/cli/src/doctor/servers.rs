@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use config::{Loaded, ProviderEntry};
+use config::{LoadedConfig, ProviderEntry};
 use engine::Catalog;
 use futures::future::join_all;
 use llm::{ErrorClass, Llm, LlmError, OpenAiChat, Timeouts};
@@ -22,7 +22,7 @@ const MAX_MODELS: usize = 5;
 const LOCAL: [(&str, u16); 3] = [("Ollama", 11434), ("llama-server", 8080), ("LM Studio", 1234)];
 
 /// Asks all servers at once. What those without configured models list goes into the catalog.
-pub async fn probe(llm: &Llm, loaded: &Loaded, catalog: &Catalog) -> Vec<Finding> {
+pub async fn probe(llm: &Llm, loaded: &LoadedConfig, catalog: &Catalog) -> Vec<Finding> {
     let configured = join_all(loaded.providers.iter().map(|entry| ask(llm, entry, catalog)));
     let known: Vec<&str> = loaded.providers.iter().map(|entry| entry.base_url.as_str()).collect();
     let (mut findings, local) = futures::join!(configured, local(llm, &known));
@@ -46,7 +46,7 @@ async fn ask(llm: &Llm, entry: &ProviderEntry, catalog: &Catalog) -> Finding {
         _ => models,
     };
     if entry.lists_models() {
-        catalog.listed(entry, answer.clone().map_err(|error| error.message));
+        catalog.set_listing(entry, answer.clone().map_err(|error| error.message));
     }
     judge(entry, &answer, began.elapsed())
 }

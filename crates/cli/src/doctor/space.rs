@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use engine::Engine;
-use store::{Sizes, Store};
+use store::{DiskUsage, Store};
 
 use super::{Finding, Level};
 use crate::gc::mb;
@@ -16,7 +16,7 @@ const MUCH: u64 = 64 << 20;
 /// Looks at the database, if there is one that can be read, and at the outputs of tools.
 pub fn look(world: &World) -> Vec<Finding> {
     let path = world.database();
-    let mut findings = match path.exists().then(|| Store::sizes(&path)) {
+    let mut findings = match path.exists().then(|| Store::disk_usage(&path)) {
         Some(Ok(sizes)) => database(&sizes),
         // What is wrong with it was said.
         Some(Err(_)) | None => Vec::new(),
@@ -25,7 +25,7 @@ pub fn look(world: &World) -> Vec<Finding> {
     findings
 }
 
-fn database(sizes: &Sizes) -> Vec<Finding> {
+fn database(sizes: &DiskUsage) -> Vec<Finding> {
     let number = |number: u64, noun: &str| plural(usize::try_from(number).unwrap_or(usize::MAX), noun);
     let sessions = format!("{}, {}", number(sizes.sessions, "session"), mb(sizes.session_bytes));
     let log = format!("{}, {}", number(sizes.events, "event"), mb(sizes.event_bytes));
@@ -35,15 +35,15 @@ fn database(sizes: &Sizes) -> Vec<Finding> {
         Finding::new("WAL", Level::Ok, mb(sizes.wal)),
     ];
     let free = Finding::new("free pages", Level::Ok, mb(sizes.free));
-    findings.push(match (sizes.shrinks, sizes.free) {
+    findings.push(match (sizes.can_shrink, sizes.free) {
         (true, _) | (false, ..MUCH) => free,
         (false, _) => Finding { level: Level::Warning, ..free }.advice(
             "an older version made the file, so it keeps its size: `trefoil gc` makes it small, and able to shrink",
         ),
     });
-    if sizes.leftovers > 0 {
-        let left = number(sizes.leftovers, "deleted session");
-        let found = format!("{left} left {} behind", mb(sizes.leftover_bytes));
+    if sizes.orphans > 0 {
+        let left = number(sizes.orphans, "deleted session");
+        let found = format!("{left} left {} behind", mb(sizes.orphan_bytes));
         findings.push(Finding::new("leftovers", Level::Warning, found).advice("`trefoil gc` removes it"));
     }
     findings
@@ -71,11 +71,11 @@ mod tests {
 
     #[test]
     fn what_can_be_freed_is_said() {
-        let mut sizes = Sizes { free: 1 << 30, sessions: 2, session_bytes: 3_000_000, ..Sizes::default() };
+        let mut sizes = DiskUsage { free: 1 << 30, sessions: 2, session_bytes: 3_000_000, ..DiskUsage::default() };
         let found = database(&sizes);
         assert_eq!(found[0].found, "2 sessions, 3.0 MB");
         assert_eq!((found[3].level, found.len()), (Level::Warning, 4));
-        (sizes.shrinks, sizes.leftovers, sizes.leftover_bytes) = (true, 1, 500_000);
+        (sizes.can_shrink, sizes.orphans, sizes.orphan_bytes) = (true, 1, 500_000);
         let found = database(&sizes);
         assert_eq!(found[3].level, Level::Ok);
         assert_eq!(found[4].found, "1 deleted session left 0.5 MB behind");

@@ -233,7 +233,7 @@ impl Node {
     /// Applies the list of messages, oldest first.
     fn list_messages<'a>(&mut self, ids: impl DoubleEndedIterator<Item = &'a MessageId>, whole: bool) {
         let (last, open) = (self.order.last().cloned(), self.is_open());
-        self.order.list(ids, whole);
+        self.order.merge_list(ids, whole);
         if last.as_ref() != self.order.last() {
             self.message_arrived(open);
         }
@@ -276,7 +276,7 @@ impl Node {
 
     fn update_message(&mut self, message: &Message) {
         let open = self.is_open();
-        if self.order.hear(message.id()) {
+        if self.order.record(message.id()) {
             self.message_arrived(open);
         }
         // A message too old to be known is included in the sums.

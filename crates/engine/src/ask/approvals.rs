@@ -7,8 +7,8 @@
 use std::sync::{Arc, OnceLock};
 
 use api::{Action, Approval, ApprovalId, HostError, Ruleset};
-use store::{Batch, Place, StoreError};
-use tools::{Need, Readable};
+use store::{Batch, Location, StoreError};
+use tools::{Need, ReadPolicy};
 
 use crate::Engine;
 use crate::ask::rules::Rules;
@@ -27,7 +27,7 @@ impl Instance {
 
 impl Turn {
     fn approved(&self) -> Result<Ruleset, StoreError> {
-        self.store().approved(&self.instance.approval_directory())
+        self.store().approved_rules(&self.instance.approval_directory())
     }
 
     /// What the rules and approvals say about a need. Approvals only settle what would be asked, so they are read only
@@ -40,9 +40,9 @@ impl Turn {
     }
 
     /// Which files may be read without asking. Reads the approvals on first use.
-    pub(crate) fn readable_files(self: &Arc<Self>, rules: &Rules) -> Readable {
+    pub(crate) fn readable_files(self: &Arc<Self>, rules: &Rules) -> ReadPolicy {
         let (turn, rules, readable) = (self.clone(), rules.clone(), OnceLock::new());
-        Readable::new(move |pattern| {
+        ReadPolicy::new(move |pattern| {
             let readable = readable.get_or_init(|| {
                 let approved = turn.approved().unwrap_or_else(|error| {
                     tracing::warn!(%error, "cannot read approvals; ignoring them");
@@ -63,7 +63,7 @@ impl Engine {
 
     /// Revokes one approval, or all of them.
     pub async fn revoke(&self, approval: Option<&ApprovalId>) -> Result<(), HostError> {
-        let mut batch = Batch::new(&Place::new("", "")).durable();
+        let mut batch = Batch::new(&Location::new("", "")).durable();
         batch.revoke(approval);
         self.inner.store.commit(batch).await.map(drop).map_err(store_error)
     }

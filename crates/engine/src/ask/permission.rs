@@ -63,12 +63,12 @@ fn was_approved_verbatim(approved: &[Rule], permission: &str, pattern: &str) -> 
 
 /// Which files may be read without asking, by the pattern rules know them by. For tools that look at many files: the
 /// relevant rules are selected once.
-pub(crate) fn readable(rules: &[Rule], tighten: &[Rule], approved: &[Rule]) -> tools::Readable {
+pub(crate) fn readable(rules: &[Rule], tighten: &[Rule], approved: &[Rule]) -> tools::ReadPolicy {
     let of = |rules: &[Rule]| -> Vec<Rule> {
         rules.iter().filter(|rule| wildcard(&rule.permission, READ)).cloned().collect()
     };
     let (rules, tighten, approved) = (of(rules), of(tighten), of(approved));
-    tools::Readable::new(move |pattern| {
+    tools::ReadPolicy::new(move |pattern| {
         let need = Need::new(READ, pattern);
         decide(&rules, &tighten, &approved, &need) == Action::Allow
     })

@@ -299,10 +299,10 @@ impl Rules {
 
     /// Which files may be read without asking, by the patterns rules know them by. The relevant rules are selected
     /// once.
-    pub(crate) fn readable_files(&self, approved: &[Rule]) -> tools::Readable {
+    pub(crate) fn readable_files(&self, approved: &[Rule]) -> tools::ReadPolicy {
         let levels: Vec<Level> = self.0.levels.iter().map(|level| level.only_about("read")).collect();
         let approved = approved.to_vec();
-        tools::Readable::new(move |pattern| {
+        tools::ReadPolicy::new(move |pattern| {
             let need = Need::new("read", pattern);
             !levels.is_empty() && levels.iter().all(|level| level.judge(&approved, &need) == Action::Allow)
         })
@@ -310,7 +310,7 @@ impl Rules {
 
     /// Whether a tool, or the tool that does its work, is refused whatever its arguments.
     pub(crate) fn refuses_tool(&self, tool: &dyn tools::Tool) -> bool {
-        [Some(tool.name()), tool.behind()].into_iter().flatten().any(|name| self.refuses(name))
+        [Some(tool.name()), tool.backing_tool()].into_iter().flatten().any(|name| self.refuses(name))
     }
 
     /// Whether a tool is refused whatever its arguments.
@@ -543,7 +543,7 @@ impl Turn {
     pub(crate) async fn rules(&self, agent: &str) -> Result<Rules, StoreError> {
         let mut retry = self.write_retry();
         loop {
-            let rules = self.store().together(|store| {
+            let rules = self.store().snapshot(|store| {
                 let session = self.session(store)?;
                 self.rules_in(store, &session, agent)
             });

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use api::{Action, Agent, AgentMode, JsonMap, ModelRef, Rule, Ruleset};
-use config::{AgentConfig, Loaded};
+use config::{AgentConfig, LoadedConfig};
 use indexmap::IndexMap;
 
 use crate::ask::permission;
@@ -18,7 +18,7 @@ const CAREFUL_PERMISSIONS: [&str; 2] = ["edit", "bash"];
 /// All agents by name in listing order (the default first, then by name), and how many of each agent's first rules are
 /// built in. With `careful` the built-in rules ask before edits and commands; the configuration may still allow them.
 pub(crate) fn agents(
-    loaded: &Loaded,
+    loaded: &LoadedConfig,
     output_dir: &str,
     careful: bool,
 ) -> (IndexMap<String, Agent>, HashMap<String, usize>) {
@@ -53,7 +53,7 @@ pub(crate) fn agents(
 }
 
 /// The name of the agent for a prompt that names none.
-pub(crate) fn default_name(loaded: &Loaded, agents: &IndexMap<String, Agent>) -> String {
+pub(crate) fn default_name(loaded: &LoadedConfig, agents: &IndexMap<String, Agent>) -> String {
     let usable = |name: &&String| agents.get(*name).is_some_and(|a| a.mode != AgentMode::Subagent);
     loaded.config.default_agent.as_ref().filter(usable).cloned().unwrap_or_else(|| DEFAULT_AGENT.to_owned())
 }
@@ -68,7 +68,7 @@ fn ask_instead_of_allow(rules: &mut Ruleset) {
 }
 
 /// Folders outside every project that are meant to be read: long outputs, and the folders of skills.
-fn readable_folders(loaded: &Loaded, output_dir: &str) -> Ruleset {
+fn readable_folders(loaded: &LoadedConfig, output_dir: &str) -> Ruleset {
     let folders = loaded.skills.iter().filter_map(|skill| Path::new(&skill.location).parent()?.to_str());
     std::iter::once(output_dir).chain(folders).map(allow_reading).collect()
 }

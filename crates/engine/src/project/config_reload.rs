@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use api::{EventBody, MessageError, WatchItem};
-use config::{Closes, Loaded, Problem, Severity};
+use config::{AffectedAgents, LoadedConfig, Problem, Severity};
 use futures::Stream;
 use futures::stream::BoxStream;
 use store::Batch;
@@ -121,11 +121,11 @@ impl Instance {
         {
             let stamps = lock(&self.file_stamps);
             if stamps.len() <= INLINE_STAMPS_MAX {
-                return stamps.are_old();
+                return stamps.have_changed();
             }
         }
         let this = self.clone();
-        run_blocking(move || lock(&this.file_stamps).are_old()).await.unwrap_or(false)
+        run_blocking(move || lock(&this.file_stamps).have_changed()).await.unwrap_or(false)
     }
 }
 
@@ -191,7 +191,7 @@ impl Inner {
     /// Reports why an edit has no effect.
     async fn report_rejected_edit(&self, known: &Instance, problems: &[&Problem]) {
         // A problem's remark about stricter defaults applies to configuration in effect, which this is not.
-        let text = |problem: &&Problem| Problem { closes: Closes::Nothing, ..(*problem).clone() }.to_string();
+        let text = |problem: &&Problem| Problem { affects: AffectedAgents::None, ..(*problem).clone() }.to_string();
         let texts: Vec<String> = problems.iter().take(REPORTED_PROBLEMS_MAX).map(text).collect();
         let more = match problems.len().saturating_sub(REPORTED_PROBLEMS_MAX) {
             0 => String::new(),
@@ -218,17 +218,17 @@ async fn wait_until_settled(instance: &Arc<Instance>) {
         let before = instance.clone();
         let now = run_blocking(move || lock(&before.file_stamps).now()).await;
         tokio::time::sleep(SETTLE).await;
-        if !matches!(run_blocking(move || now.is_some_and(|now| now.are_old())).await, Some(true)) {
+        if !matches!(run_blocking(move || now.is_some_and(|now| now.have_changed())).await, Some(true)) {
             return;
         }
     }
 }
 
 /// The problems an edit introduced: something that could be read before and now cannot.
-fn new_problems<'a>(before: &Loaded, after: &'a Loaded) -> Vec<&'a Problem> {
+fn new_problems<'a>(before: &LoadedConfig, after: &'a LoadedConfig) -> Vec<&'a Problem> {
     let same = |a: &Problem, b: &Problem| (&a.file, &a.key, &a.message) == (&b.file, &b.key, &b.message);
     let known = |problem: &Problem| before.problems.iter().any(|other| same(other, problem));
-    let counts = |problem: &Problem| problem.severity == Severity::Error || problem.closes != Closes::Nothing;
+    let counts = |problem: &Problem| problem.severity == Severity::Error || problem.affects != AffectedAgents::None;
     after.problems.iter().filter(|problem| counts(problem) && !known(problem)).collect()
 }
 

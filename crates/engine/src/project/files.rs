@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::{ContentKind, Environment as _, EnvironmentError, FileContent, FileNode, FindTextMatch, HostError};
 use base64::Engine as _;
 use tokio_util::sync::CancellationToken;
-use tools::{Best, Entries, LocalEnvironment};
+use tools::{Entries, LocalEnvironment, TopN};
 
 use crate::project::instance::Instance;
 
@@ -28,7 +28,7 @@ fn entries(instance: &Instance, path: &str) -> Result<(Vec<FileNode>, bool), Hos
     // A client that offers a choice of projects lists `/` too: its entries, and nothing below.
     let itself = Path::new(path).components().all(|part| part == Component::CurDir);
     let directory = if itself { canonical(&instance.directory) } else { resolve_inside(instance, path)? };
-    let mut first = Best::new(ENTRIES_MAX);
+    let mut first = TopN::new(ENTRIES_MAX);
     for entry in fs::read_dir(&directory).map_err(|error| read_error(path, &error))?.filter_map(Result::ok) {
         // Only symbolic links need a `stat`; the directory tells the kind of everything else.
         let kind = entry.file_type();
@@ -37,7 +37,7 @@ fn entries(instance: &Instance, path: &str) -> Result<(Vec<FileNode>, bool), Hos
         first.add((!is_directory, name.to_lowercase(), name));
     }
     let whole = first.seen() <= ENTRIES_MAX;
-    let ignored = tools::Ignored::new(instance.worktree(), &directory);
+    let ignored = tools::IgnoreRules::new(instance.worktree(), &directory);
     let base = directory.strip_prefix(canonical(&instance.directory)).unwrap_or(&directory);
     let node = |(is_file, _, name): (bool, String, String)| {
         let (slash, kind) = if is_file { ("", "file") } else { ("/", "directory") };

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use api::{Agent, Command, CommandSource, HostError, Project, ProjectTime, Rule, SessionId};
-use config::{Loaded, Marks};
+use config::{FileStamps, LoadedConfig};
 use indexmap::IndexMap;
-use store::Place;
+use store::Location;
 use tools::{KnownFiles, Registry, RegistryOptions};
 
 use crate::Inner;
@@ -27,15 +27,15 @@ pub(crate) struct Instance {
     pub(crate) directory: PathBuf,
     /// Where its configuration comes from: the directory itself, or the one its worktree was made from.
     pub(crate) origin: PathBuf,
-    pub(crate) loaded: Arc<Loaded>,
+    pub(crate) loaded: Arc<LoadedConfig>,
     /// The configuration in effect at the origin: `loaded` itself, or what it was derived from.
-    pub(crate) source: Arc<Loaded>,
+    pub(crate) source: Arc<LoadedConfig>,
     /// The state of the files when they were read, or when an edit to them was rejected.
-    pub(crate) file_stamps: Mutex<Marks>,
+    pub(crate) file_stamps: Mutex<FileStamps>,
     /// Whether the files were edited since and cannot be read.
     pub(crate) has_rejected_edit: AtomicBool,
     pub(crate) project: Project,
-    pub(crate) place: Place,
+    pub(crate) place: Location,
     pub(crate) agents: IndexMap<String, Agent>,
     /// How many rules of each agent are built in.
     builtin_rules: HashMap<String, usize>,
@@ -88,7 +88,8 @@ impl Instance {
             time: ProjectTime { created: now, updated: now, initialized: None },
             sandboxes: Vec::new(),
         };
-        let place = Place { directory: origin.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
+        let place =
+            Location { directory: origin.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
         let (agents, builtin_rules) = agents::agents(&loaded, &output_dir.to_string_lossy(), inner.careful);
         let registry = |apply_patch| {
             let list = loaded.config.tools.get("list") == Some(&true);
@@ -123,7 +124,7 @@ impl Instance {
             careful: inner.careful,
             careful_agents: OnceLock::new(),
             compiled: FifoCache::default(),
-            file_stamps: Mutex::new(loaded.marks.clone()),
+            file_stamps: Mutex::new(loaded.file_stamps.clone()),
             has_rejected_edit: AtomicBool::new(false),
             loaded,
             source,
@@ -196,7 +197,7 @@ impl Instance {
     pub(crate) fn options_for_session(&self, session: &SessionId, known_files: KnownFiles) -> tools::Options {
         let known = self.loaded.instructions.iter().map(|i| i.path.clone());
         let output_dir = self.options.output_dir.join(tidy::session_folder(session));
-        let loaded_instructions = tools::Loaded::new(known);
+        let loaded_instructions = tools::LoadedInstructions::new(known);
         tools::Options { loaded_instructions, known_files, output_dir, ..(*self.options).clone() }
     }
 
@@ -216,7 +217,7 @@ impl Instance {
     }
 }
 
-fn search_tool(loaded: &Loaded) -> Option<&str> {
+fn search_tool(loaded: &LoadedConfig) -> Option<&str> {
     loaded.config.other.get(tools::WEBSEARCH)?.get("tool")?.as_str()
 }
 
@@ -225,7 +226,12 @@ fn takes_patches(model: &str) -> bool {
     model.contains("gpt-") && !model.contains("oss") && !model.contains("gpt-4")
 }
 
-fn options(inner: &Inner, loaded: &Loaded, agents: &IndexMap<String, Agent>, output_dir: PathBuf) -> tools::Options {
+fn options(
+    inner: &Inner,
+    loaded: &LoadedConfig,
+    agents: &IndexMap<String, Agent>,
+    output_dir: PathBuf,
+) -> tools::Options {
     let defaults = tools::Options { output_dir, ..tools::Options::default() };
     let limit = |value: Option<u64>, default| value.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
     let shell = loaded.config.shell.clone().or_else(|| inner.inputs.env.get("SHELL").cloned());
@@ -265,7 +271,7 @@ fn speaks_posix(shell: &str) -> bool {
     matches!(name, "bash" | "zsh" | "sh" | "dash" | "ksh") && shell.starts_with('/') && Path::new(shell).exists()
 }
 
-fn commands(loaded: &Loaded) -> Vec<Command> {
+fn commands(loaded: &LoadedConfig) -> Vec<Command> {
     let builtin = |name: &str, description: &str, text: &str, subtask: Option<bool>| Command {
         name: name.to_owned(),
         description: Some(description.to_owned()),

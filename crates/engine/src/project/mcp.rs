@@ -20,7 +20,7 @@ use api::{
 };
 use exec::Spec;
 use indexmap::IndexMap;
-use store::{Batch, Place};
+use store::{Batch, Location};
 use tokio_util::sync::CancellationToken;
 use tools::{Registry, Tool};
 
@@ -39,13 +39,13 @@ const DEPTH_MAX: usize = 32;
 const BROWSER_WAIT: Duration = Duration::from_secs(10);
 
 /// Whether two configurations define the same servers.
-pub(crate) fn has_same_servers(one: &config::Loaded, other: &config::Loaded) -> bool {
-    let timeout = |loaded: &config::Loaded| loaded.config.experimental.get(TIMEOUT).cloned();
+pub(crate) fn has_same_servers(one: &config::LoadedConfig, other: &config::LoadedConfig) -> bool {
+    let timeout = |loaded: &config::LoadedConfig| loaded.config.experimental.get(TIMEOUT).cloned();
     one.config.mcp == other.config.mcp && one.config.env == other.config.env && timeout(one) == timeout(other)
 }
 
 /// The servers of a directory, not started yet.
-pub(crate) fn servers(inner: &Inner, loaded: &config::Loaded, directory: &Path, place: &Place) -> Servers {
+pub(crate) fn servers(inner: &Inner, loaded: &config::LoadedConfig, directory: &Path, place: &Location) -> Servers {
     let config = |(name, config): (&String, &Json)| match serde_json::from_value(config.clone()) {
         Ok(config) => Some((name.clone(), config)),
         Err(error) => {
@@ -56,7 +56,7 @@ pub(crate) fn servers(inner: &Inner, loaded: &config::Loaded, directory: &Path, 
     Servers::new(setup(inner, loaded, directory, place), loaded.config.mcp.iter().filter_map(config))
 }
 
-fn setup(inner: &Inner, loaded: &config::Loaded, directory: &Path, place: &Place) -> Setup {
+fn setup(inner: &Inner, loaded: &config::LoadedConfig, directory: &Path, place: &Location) -> Setup {
     let (store, place, tasks) = (inner.store.clone(), place.clone(), inner.tasks.clone());
     let changed = move |server: &str| {
         let mut batch = Batch::new(&place);

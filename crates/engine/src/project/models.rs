@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use api::{
     Capabilities, HostError, Limit, Modalities, Model, ModelApi, ModelRef, Provider, ProviderSource, Tokens, Usd,
 };
-use config::{Loaded, ProviderEntry, Wire};
+use config::{LoadedConfig, ProviderEntry, Wire};
 use indexmap::IndexMap;
 use llm::{Endpoint, Llm, OpenAiChat, Timeouts, Usage};
 use store::Store;
@@ -46,7 +46,7 @@ pub(crate) struct ModelTarget {
 /// The models of one directory: configured ones, those that servers list, and scripts. The one place that decides which
 /// of them is used, and says what is missing if there is none.
 pub struct Catalog {
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedConfig>,
     script: Provider,
     /// The model for prompts when nothing else names one.
     fallback: Option<String>,
@@ -65,7 +65,7 @@ struct Listing {
 impl Catalog {
     /// The models that a configuration defines. `scripts` are the ids of scripted models.
     pub fn new<'a>(
-        loaded: Arc<Loaded>,
+        loaded: Arc<LoadedConfig>,
         scripts: impl IntoIterator<Item = &'a String>,
         env: &BTreeMap<String, String>,
     ) -> Self {
@@ -399,7 +399,7 @@ impl Inner {
 /// Stores a model as the last used.
 pub(crate) fn remember_last_used(batch: &mut store::Batch, model: &ModelRef) {
     if model.provider_id != SCRIPT {
-        batch.remember(STATE, LAST_MODEL, &serde_json::json!(model));
+        batch.record_if_changed(STATE, LAST_MODEL, &serde_json::json!(model));
     }
 }
 

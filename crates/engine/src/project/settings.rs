@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::{Credential, HostError, Json, JsonMap, Scope};
 use config::{CredentialError, EditError, Inputs};
-use store::Place;
+use store::Location;
 
 use crate::project::instance::Instance;
 use crate::{Engine, lock};
@@ -26,14 +26,14 @@ impl Engine {
     }
 
     /// Changes the user's own configuration. Returns the places that will reload it.
-    pub async fn change_global_config(&self, change: JsonMap) -> Result<Vec<Place>, HostError> {
+    pub async fn change_global_config(&self, change: JsonMap) -> Result<Vec<Location>, HostError> {
         let inputs = self.inner.inputs_at(Path::new(EVERYWHERE));
         run_blocking(move || config::edit_global(&inputs, change).map_err(edit_error)).await?;
         Ok(self.reload_below(EVERYWHERE))
     }
 
     /// Changes the configuration of a directory. Returns the places that will reload it.
-    pub async fn change_config(&self, scope: &Scope, change: JsonMap) -> Result<Vec<Place>, HostError> {
+    pub async fn change_config(&self, scope: &Scope, change: JsonMap) -> Result<Vec<Location>, HostError> {
         let inputs = self.inner.inputs_at(Path::new(&scope.directory));
         run_blocking(move || config::edit_project(&inputs, change).map_err(edit_error)).await?;
         Ok(self.reload_below(&scope.directory))
@@ -60,7 +60,7 @@ impl Engine {
 
     /// Drops the loaded configuration of a directory and those below it, and returns the affected places. Running turns
     /// keep what they have.
-    pub fn reload_below(&self, directory: &str) -> Vec<Place> {
+    pub fn reload_below(&self, directory: &str) -> Vec<Location> {
         let mut instances = lock(&self.inner.instances);
         // A subagent's worktree uses the configuration of the directory it was made from.
         let below = |at: &PathBuf, instance: &mut Arc<Instance>| {
@@ -74,7 +74,7 @@ impl Engine {
 impl crate::Inner {
     /// The inputs for the configuration of a directory, with the current trust decisions.
     pub(crate) fn inputs_at(&self, directory: &Path) -> Inputs {
-        Inputs { directory: directory.to_owned(), trust: self.inputs.trust.fresh(), ..self.inputs.clone() }
+        Inputs { directory: directory.to_owned(), trust: self.inputs.trust.reloaded(), ..self.inputs.clone() }
     }
 }
 

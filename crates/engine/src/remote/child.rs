@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 
 use api::{
     CreateSession, EventBody, Extra, HostError, Json, JsonMap, Message, MessageError, Part, PartHead, RunnerChild,
-    RunnerEnd, RunnerError, RunnerSeat, Session, SessionId, SessionStatus, StepStartPart, TextPart, UserMessage,
+    RunnerChildHandle, RunnerEnd, RunnerError, Session, SessionId, SessionStatus, StepStartPart, TextPart, UserMessage,
     UserTime,
 };
 use serde::{Deserialize, Serialize};
-use store::{Acquire, Batch, StoreError};
+use store::{AcquireOutcome, Batch, StoreError};
 use tokio_util::sync::CancellationToken;
 use tools::Need;
 
@@ -146,7 +146,7 @@ impl Job {
 
 impl JobHost {
     /// Gives a remote subagent its session and its host, or says why there is no room.
-    pub(super) async fn adopt_child(&self, child: RunnerChild) -> Result<Result<RunnerSeat, String>, Error> {
+    pub(super) async fn adopt_child(&self, child: RunnerChild) -> Result<Result<RunnerChildHandle, String>, Error> {
         let Some(job) = self.job.upgrade() else { return Ok(Err(ENDED.to_owned())) };
         let mut open = job.open.lock().await;
         if self.stop.is_cancelled() {
@@ -174,7 +174,7 @@ impl JobHost {
             transcript.link(&self.turn, call, &host.turn.session_id).await?;
         }
         let kept = host.transcript.lock().await.as_ref().and_then(|transcript| transcript.record.kept.clone());
-        Ok(Ok(RunnerSeat { desk: host, kept }))
+        Ok(Ok(RunnerChildHandle { context: host, kept }))
     }
 
     /// Enters the session of a subagent, an existing or a new one, and begins its turn.
@@ -184,7 +184,7 @@ impl JobHost {
             Ok(found) => found,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let (Acquire::Taken { lease, took_over, newest, .. }, _) = guard.acquire().await? else {
+        let (AcquireOutcome::Acquired { lease, took_over, newest, .. }, _) = guard.acquire().await? else {
             return Ok(Err(in_use_text(&session)));
         };
         let turn = Arc::new(Turn::new(inner, instance.clone(), &session, lease, newest, &guard.run));
@@ -242,7 +242,7 @@ impl JobHost {
         let line = inner.lineage(own)?;
         let (Some(root), Some(parent)) = (line.first(), line.last()) else { return Ok(Err(ENDED.to_owned())) };
         let crowded = job.started.load(Ordering::Relaxed) >= CHILDREN_MAX;
-        if crowded || line.len() > DEPTH_MAX || store.descendants(&root.id, most)? >= most {
+        if crowded || line.len() > DEPTH_MAX || store.count_descendants(&root.id, most)? >= most {
             return Ok(Err(TOO_MANY.to_owned()));
         }
         if child.id.is_empty() || child.id.len() > NAME_MAX {
@@ -309,10 +309,10 @@ impl JobHost {
         record.put(&mut batch, session);
         batch.insert_message(&Message::User(user.clone()));
         batch.event(EventBody::message(Message::User(user.clone())));
-        batch.tell_part(&Part::Text(prompt.clone()));
-        batch.tell_message(Message::Assistant(answer.clone()));
+        batch.publish_part(&Part::Text(prompt.clone()));
+        batch.publish_message(Message::Assistant(answer.clone()));
         let head = PartHead::new(session, &answer.id);
-        batch.tell_part(&Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
+        batch.publish_part(&Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
         turn.commit(batch).await?;
         Ok((user, prompt, JobTranscript::of_child(answer, record, tokens), rules))
     }
@@ -338,7 +338,7 @@ impl JobHost {
             let mut stored_prompt = lock(&handle.prompt);
             if stored_prompt.text != prompt {
                 prompt.clone_into(&mut stored_prompt.text);
-                batch.tell_part(&Part::Text(stored_prompt.clone()));
+                batch.publish_part(&Part::Text(stored_prompt.clone()));
             }
         }
         if !batch.is_empty() {
@@ -413,8 +413,8 @@ pub(crate) fn cut_off(turn: &Turn) -> Result<Option<MessageError>, StoreError> {
 /// Closes the subagents of earlier jobs that a crash interrupted.
 pub(super) async fn settle_lost(turn: &Turn) -> Result<(), Error> {
     let store = turn.store();
-    for session in store.family(&turn.session_id)?.iter().filter(|session| session.id != turn.session_id) {
-        let lost = store.holder(&session.id)?.is_some_and(|holder| !holder.alive);
+    for session in store.subtree(&turn.session_id)?.iter().filter(|session| session.id != turn.session_id) {
+        let lost = store.lease_holder(&session.id)?.is_some_and(|holder| !holder.alive);
         if lost && turn.inner.foreign(session)?.is_some() {
             // Its rows record how it ended.
             let _ = turn.inner.start(&session.id).wait_for_end().await;

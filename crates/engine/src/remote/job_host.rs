@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 use api::{
-    Action, EventBody, Json, JsonMap, MessageId, RunnerAnswer, RunnerCall, RunnerCallState, RunnerChild, RunnerError,
-    RunnerNews, RunnerSeat, RunnerSteer, ToolPart, UserMessage,
+    Action, EventBody, Json, JsonMap, MessageId, RunnerCall, RunnerCallState, RunnerChild, RunnerChildHandle,
+    RunnerDecision, RunnerError, RunnerMessage, RunnerUpdate, ToolPart, UserMessage,
 };
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -131,42 +131,42 @@ impl JobHost {
         Ok(None)
     }
 
-    async fn handle_news(&self, news: RunnerNews) -> Result<Result<(), String>, Error> {
-        if let RunnerNews::Rests(ended) = news {
+    async fn handle_news(&self, news: RunnerUpdate) -> Result<Result<(), String>, Error> {
+        if let RunnerUpdate::Finished(ended) = news {
             return self.end_child(ended).await.map(Ok);
         }
         let mut transcript = self.transcript.lock().await;
         let Some(transcript) = transcript.as_mut() else { return Ok(Err(ENDED.to_owned())) };
         let turn = &self.turn;
         match news {
-            RunnerNews::Begun(kept) => {
+            RunnerUpdate::Started(kept) => {
                 transcript.begin(turn, kept).await?;
                 lock(&self.handed).clone_from(&transcript.record.handed);
             }
-            RunnerNews::Steered(id) => {
+            RunnerUpdate::Steered(id) => {
                 let message = turn.store().message(&id)?;
                 if let Some(user) = message.as_ref().and_then(|message| message.info.as_user()) {
                     transcript.begin_message(turn, user).await?;
                     lock(&self.handed).clone_from(&transcript.record.handed);
                 }
             }
-            RunnerNews::Text(text) => return Ok(transcript.write(turn, &text, false).await?),
-            RunnerNews::Reasoning(text) => return Ok(transcript.write(turn, &text, true).await?),
-            RunnerNews::Call(call) => return Ok(transcript.call(turn, &call).await?.map(drop)),
-            RunnerNews::Withdrawn(id) => super::reject_open_asks(turn, Some(&id)).await?,
-            RunnerNews::Todos(todos) => {
+            RunnerUpdate::Text(text) => return Ok(transcript.write(turn, &text, false).await?),
+            RunnerUpdate::Reasoning(text) => return Ok(transcript.write(turn, &text, true).await?),
+            RunnerUpdate::Call(call) => return Ok(transcript.call(turn, &call).await?.map(drop)),
+            RunnerUpdate::CallWithdrawn(id) => super::reject_open_asks(turn, Some(&id)).await?,
+            RunnerUpdate::Todos(todos) => {
                 let mut batch = turn.batch();
                 batch.todos(&turn.session_id, &todos);
                 batch.event(EventBody::TodoUpdated { session_id: turn.session_id.clone(), todos });
                 turn.commit(batch).await?;
             }
-            RunnerNews::Used { used, kept } => {
+            RunnerUpdate::Usage { used, kept } => {
                 let running = used.all_tokens();
                 transcript.spend(turn, used, kept).await?;
                 self.check_budgets(running).await;
             }
             // Handled above, before taking the lock.
-            RunnerNews::Rests(_) => {}
+            RunnerUpdate::Finished(_) => {}
         }
         Ok(Ok(()))
     }
@@ -233,27 +233,27 @@ impl JobHost {
     }
 
     /// Decides about the needs of a call.
-    async fn decide(&self, wanted: &RunnerCall, mut call: ToolCall, needs: &[Need]) -> Result<RunnerAnswer, Error> {
+    async fn decide(&self, wanted: &RunnerCall, mut call: ToolCall, needs: &[Need]) -> Result<RunnerDecision, Error> {
         let input = Json::Object(wanted.input.clone());
         for need in needs {
             self.turn.wait_out_pause().await?;
             match call.decide(need, &input, api::now(), &mut true).await? {
                 Decision::Allowed => {}
                 Decision::Denied(text) | Decision::Rejected(text) | Decision::Feedback(text) => {
-                    return Ok(RunnerAnswer::Rejected(text));
+                    return Ok(RunnerDecision::Rejected(text));
                 }
-                Decision::Cancelled => return Ok(RunnerAnswer::Stopped),
+                Decision::Cancelled => return Ok(RunnerDecision::Stopped),
             }
         }
-        Ok(RunnerAnswer::Allowed)
+        Ok(RunnerDecision::Allowed)
     }
 
     /// Decides about a call, and remembers what was allowed.
-    async fn grant(&self, wanted: &RunnerCall, part: ToolPart) -> Result<RunnerAnswer, Error> {
+    async fn grant(&self, wanted: &RunnerCall, part: ToolPart) -> Result<RunnerDecision, Error> {
         let call = self.tool_call(part);
         let needs = self.needs(&call, wanted).await;
         let answer = self.decide(wanted, call, &needs).await?;
-        if let (RunnerAnswer::Allowed, Some(job)) = (&answer, self.job.upgrade()) {
+        if let (RunnerDecision::Allowed, Some(job)) = (&answer, self.job.upgrade()) {
             job.grant(needs);
         }
         Ok(answer)
@@ -290,9 +290,9 @@ impl JobHost {
         };
         let answer = self.decide(&wanted, self.tool_call(part), &needs).await.map_err(|error| error.to_string())?;
         let (result, state) = match answer {
-            RunnerAnswer::Allowed => (Ok(()), RunnerCallState::Completed),
-            RunnerAnswer::Rejected(text) => (Err(text), RunnerCallState::Failed),
-            RunnerAnswer::Stopped => (Err(ENDED.to_owned()), RunnerCallState::Failed),
+            RunnerDecision::Allowed => (Ok(()), RunnerCallState::Completed),
+            RunnerDecision::Rejected(text) => (Err(text), RunnerCallState::Failed),
+            RunnerDecision::Stopped => (Err(ENDED.to_owned()), RunnerCallState::Failed),
         };
         if own {
             let output = result.clone().err().unwrap_or_default();
@@ -316,7 +316,7 @@ impl JobHost {
     }
 
     /// The next waiting prompt for the same agent.
-    fn next_steer(&self, handed: &[MessageId]) -> Result<Option<RunnerSteer>, StoreError> {
+    fn next_steer(&self, handed: &[MessageId]) -> Result<Option<RunnerMessage>, StoreError> {
         for row in self.turn.store().inbox(&self.turn.session_id)? {
             if handed.contains(&row.message_id) {
                 continue;
@@ -324,7 +324,7 @@ impl JobHost {
             let Some(message) = self.turn.store().message(&row.message_id)? else { continue };
             if message.info.as_user().is_some_and(|user| user.agent == self.agent) {
                 let parts = message.parts.iter().filter_map(super::prompt_part).collect();
-                return Ok(Some(RunnerSteer { id: row.message_id, parts }));
+                return Ok(Some(RunnerMessage { id: row.message_id, parts }));
             }
         }
         Ok(None)
@@ -341,25 +341,25 @@ fn synthetic_call(tool: &str, title: &str, input: Json) -> RunnerCall {
     RunnerCall { id, tool, title, input, state: RunnerCallState::Running, ..RunnerCall::default() }
 }
 
-impl api::Desk for JobHost {
-    fn tell(&self, news: RunnerNews) -> BoxFuture<'_, Result<(), RunnerError>> {
+impl api::RunnerContext for JobHost {
+    fn tell(&self, news: RunnerUpdate) -> BoxFuture<'_, Result<(), RunnerError>> {
         Box::pin(async move {
             let taken = self.handle_news(news).await.map_err(|error| RunnerError(error.to_string()))?;
             taken.map_err(RunnerError)
         })
     }
 
-    fn ask(&self, call: RunnerCall) -> BoxFuture<'_, RunnerAnswer> {
+    fn ask(&self, call: RunnerCall) -> BoxFuture<'_, RunnerDecision> {
         Box::pin(async move {
             let running = RunnerCall { state: RunnerCallState::Running, ..call };
             let part = match self.show_call(&running).await {
                 Ok(part) => part,
-                Err(why) => return RunnerAnswer::Rejected(why),
+                Err(why) => return RunnerDecision::Rejected(why),
             };
             match self.grant(&running, part).await {
                 Ok(answer) => answer,
-                Err(Error::Parked) => RunnerAnswer::Stopped,
-                Err(error) => RunnerAnswer::Rejected(error.to_string()),
+                Err(Error::Parked) => RunnerDecision::Stopped,
+                Err(error) => RunnerDecision::Rejected(error.to_string()),
             }
         })
     }
@@ -400,7 +400,7 @@ impl api::Desk for JobHost {
         })
     }
 
-    fn steered(&self) -> BoxFuture<'_, RunnerSteer> {
+    fn steered(&self) -> BoxFuture<'_, RunnerMessage> {
         Box::pin(async move {
             let mut wakeups = self.turn.run.wakeups();
             loop {
@@ -416,7 +416,7 @@ impl api::Desk for JobHost {
         })
     }
 
-    fn child(&self, child: RunnerChild) -> BoxFuture<'_, Result<RunnerSeat, RunnerError>> {
+    fn child(&self, child: RunnerChild) -> BoxFuture<'_, Result<RunnerChildHandle, RunnerError>> {
         Box::pin(async move {
             let child = self.adopt_child(child).await.map_err(|error| RunnerError(error.to_string()))?;
             child.map_err(RunnerError)

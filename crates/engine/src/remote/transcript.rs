@@ -96,7 +96,7 @@ impl JobTranscript {
         if let Some(message) = self.message() {
             let head = PartHead::new(&turn.session_id, message);
             let part = Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() });
-            batch.tell_part(&part);
+            batch.publish_part(&part);
             self.parts.push(part);
         }
         turn.commit(batch).await.map(drop)
@@ -109,7 +109,7 @@ impl JobTranscript {
         self.record.handed.push(user.id.clone());
         self.record.put(&mut batch, &turn.session_id);
         let message = turn.new_answer(user);
-        batch.tell_message(Message::Assistant(message.clone()));
+        batch.publish_message(Message::Assistant(message.clone()));
         self.messages.push(message);
         turn.commit(batch).await.map(drop)
     }
@@ -153,13 +153,13 @@ impl JobTranscript {
             entry.link_child();
             entry.is_stale = true;
             if is_first || before != entry.part.state.status() || entry.is_due() {
-                batch.tell_part(&Part::Tool(entry.part.clone()));
+                batch.publish_part(&Part::Tool(entry.part.clone()));
                 (entry.written_at, entry.is_stale) = (Instant::now(), false);
             }
             if matches!(entry.part.state, ToolState::Completed(_)) {
                 for change in &call.changes {
                     let file = change.path.to_string_lossy().into_owned();
-                    batch.touched(&turn.session_id, &file);
+                    batch.count_changed_file(&turn.session_id, &file);
                     batch.event(EventBody::FileEdited { file });
                 }
             }
@@ -179,7 +179,7 @@ impl JobTranscript {
         entry.child = Some(child.clone());
         entry.link_child();
         let mut batch = turn.batch();
-        batch.tell_part(&Part::Tool(entry.part.clone()));
+        batch.publish_part(&Part::Tool(entry.part.clone()));
         (entry.written_at, entry.is_stale) = (Instant::now(), false);
         turn.commit(batch).await.map(drop)
     }
@@ -212,7 +212,7 @@ impl JobTranscript {
         self.end_text(turn);
         let mut batch = turn.batch();
         for entry in self.calls.values().filter(|entry| entry.is_stale) {
-            batch.tell_part(&Part::Tool(entry.part.clone()));
+            batch.publish_part(&Part::Tool(entry.part.clone()));
         }
         if batch.is_empty() { Ok(()) } else { turn.commit(batch).await.map(drop) }
     }
@@ -233,7 +233,7 @@ impl JobTranscript {
                 entry.part.state =
                     ToolState::Error(ToolError { input, error: LEFT_OPEN.to_owned(), metadata: None, time });
                 entry.link_child();
-                batch.tell_part(&Part::Tool(entry.part.clone()));
+                batch.publish_part(&Part::Tool(entry.part.clone()));
             }
             self.parts.push(Part::Tool(entry.part.clone()));
         }
@@ -270,10 +270,10 @@ impl JobTranscript {
                     tokens: message.tokens.clone(),
                     extra: Extra::default(),
                 });
-                batch.tell_part(&part);
+                batch.publish_part(&part);
                 self.parts.push(part);
             }
-            batch.tell_message(Message::Assistant(message.clone()));
+            batch.publish_message(Message::Assistant(message.clone()));
             let belongs = |part: &Part| part.head().is_some_and(|head| head.message_id == message.id);
             let mut parts: Vec<Part> = self.parts.iter().filter(|part| belongs(part)).cloned().collect();
             parts.sort_by(|a, b| a.head().map(|head| &head.id).cmp(&b.head().map(|head| &head.id)));

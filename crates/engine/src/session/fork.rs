@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::{
     CreateSession, EventBody, HostError, Message, MessageId, MessageWithParts, Part, PartHead, Session, SessionId,
 };
-use store::{Batch, Draft, Pages, StoreError};
+use store::{Batch, MessagePages, SessionDraft, StoreError};
 
 use crate::Inner;
 use crate::ask::rules::Constraints;
@@ -16,8 +16,8 @@ use crate::project::instance::Instance;
 
 /// A copy in progress.
 struct ForkCopy {
-    pages: Pages,
-    draft: Draft,
+    pages: MessagePages,
+    draft: SessionDraft,
     origin: SessionId,
     /// The new session.
     fork: Session,
@@ -61,8 +61,8 @@ impl Inner {
         fork.agent = origin.agent;
         fork.model = origin.model;
         let copy = ForkCopy {
-            pages: self.store.pages(id, None, before).map_err(store_error)?,
-            draft: Draft::new(&self.store, &instance.place, &fork.id),
+            pages: self.store.message_pages(id, None, before).map_err(store_error)?,
+            draft: SessionDraft::new(&self.store, &instance.place, &fork.id),
             origin: id.clone(),
             fork: fork.clone(),
             constraints,
@@ -117,7 +117,7 @@ impl ForkCopy {
     fn next(&mut self) -> Result<CopiedPage, StoreError> {
         let messages = self.pages.next_page()?;
         let last = self.pages.is_done();
-        let mut batch = if last { self.draft.last_piece(&self.fork) } else { self.draft.piece() };
+        let mut batch = if last { self.draft.final_batch(&self.fork) } else { self.draft.new_batch() };
         if last {
             self.constraints.put(&mut batch, &self.fork.id);
             batch.copy_file_versions(&self.origin, &self.fork.id);

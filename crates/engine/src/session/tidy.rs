@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use api::{HostError, Session, SessionId};
 use config::Dirs;
 use serde::Serialize;
-use store::{AskFilter, Batch, Place, SessionQuery, StoreError};
+use store::{AskFilter, Batch, Location, SessionQuery, StoreError};
 
 use crate::error::store_error;
 use crate::subagent::task_link::TaskLink;
@@ -97,14 +97,15 @@ impl Inner {
             }
             report.sessions.push(session);
         }
-        let mut leftovers: HashSet<SessionId> = self.store.removed().map_err(store_error)?.into_iter().collect();
+        let mut leftovers: HashSet<SessionId> =
+            self.store.unswept_sessions().map_err(store_error)?.into_iter().collect();
         if options.thorough {
             let store = self.store.clone();
-            let orphaned = run_blocking(move || store.gone()).await?.map_err(store_error)?;
+            let orphaned = run_blocking(move || store.orphaned_sessions()).await?.map_err(store_error)?;
             let new: Vec<SessionId> = orphaned.into_iter().filter(|id| !leftovers.contains(id)).collect();
             if !options.dry_run && !new.is_empty() {
-                let mut batch = Batch::new(&Place::new("", "")).durable();
-                new.iter().for_each(|id| batch.leftover(id));
+                let mut batch = Batch::new(&Location::new("", "")).durable();
+                new.iter().for_each(|id| batch.mark_orphaned(id));
                 self.store.commit(batch).await.map_err(store_error)?;
             }
             leftovers.extend(new);
@@ -120,7 +121,7 @@ impl Inner {
 
     /// Finishes deletions: removes the files of deleted sessions, then the rest of their rows and events.
     pub(crate) async fn sweep(&self) -> Result<(), Error> {
-        let mut removed = self.store.removed()?;
+        let mut removed = self.store.unswept_sessions()?;
         if removed.is_empty() {
             return Ok(());
         }
@@ -151,7 +152,7 @@ impl Inner {
         let query = SessionQuery { roots: true, before: Some(before), limit: SESSIONS_MAX, ..SessionQuery::default() };
         let mut old = Vec::new();
         for session in self.store.sessions(&query).map_err(store_error)? {
-            let family = self.store.family(&session.id).map_err(store_error)?;
+            let family = self.store.subtree(&session.id).map_err(store_error)?;
             let is_idle = |session: &Session| Ok(session.time.updated < before && !self.is_active(&session.id)?);
             if family
                 .iter()
@@ -172,7 +173,7 @@ impl Inner {
         let filter = AskFilter { session: Some(session.clone()), ..AskFilter::default() };
         let involves = |link: &TaskLink| link.task.session == *session || link.task.child == *session;
         Ok(self.runs.get(session).is_some()
-            || self.store.holder(session)?.is_some()
+            || self.store.lease_holder(session)?.is_some()
             || !self.store.inbox(session)?.is_empty()
             || !self.store.permissions(&filter)?.is_empty()
             || !self.store.questions(&filter)?.is_empty()
@@ -209,7 +210,7 @@ impl OutputScan {
             let session = SessionId::parse(&name).ok();
             let session = session.map(|id| self.store.session(&id)).transpose()?.flatten();
             // Only for an idle session is it certain that nobody is writing one of its files.
-            let is_idle = session.as_ref().map(|session| self.store.holder(&session.id)).transpose()?;
+            let is_idle = session.as_ref().map(|session| self.store.lease_holder(&session.id)).transpose()?;
             let is_idle = is_idle.is_some_and(|holder| holder.is_none());
             for file in entries(&entry.path()) {
                 let path = file.path();
@@ -249,7 +250,7 @@ impl OutputScan {
             return Ok(None);
         }
         let mut names = HashSet::new();
-        self.store.parts_with(OUTPUT_FOLDER, |json| {
+        self.store.for_each_part_containing(OUTPUT_FOLDER, |json| {
             for (at, _) in json.match_indices(OUTPUT_PREFIX) {
                 let rest = &json[at + OUTPUT_PREFIX.len()..];
                 let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());

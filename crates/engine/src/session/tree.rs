@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 
 use api::{
-    Blocked, Budget, CurrentTool, HostError, MessageError, ModelRef, SessionId, SessionModel, SessionStatus, Titling,
-    ToolPart, ToolState, Tree, TreeAsk, TreeNode, TreeState, Usage, Usd,
+    Blocked, Budget, CurrentTool, HostError, MessageError, ModelRef, SessionId, SessionModel, SessionStatus,
+    TitleUsage, ToolPart, ToolState, Tree, TreeAsk, TreeNode, TreeState, Usage, Usd,
 };
-use store::{Branch, Reservation, TreeRows};
+use store::{Reservation, TreeRows, TreeSession};
 
 use crate::Inner;
 use crate::error::store_error;
@@ -139,10 +139,10 @@ fn build_tree(rows: TreeRows, records: &SessionRecords, is_paused_above: bool) -
 }
 
 /// The usage of a session's title, if a model wrote it or is writing it.
-fn titling(session: &Branch, records: &SessionRecords, calls: &[Reservation]) -> Option<Titling> {
+fn titling(session: &TreeSession, records: &SessionRecords, calls: &[Reservation]) -> Option<TitleUsage> {
     let running = calls.iter().any(|call| call.session == session.id && call.steps == STEPS);
     let used = records.titling.get(session.id.as_str()).cloned();
-    (running || used.is_some()).then(|| Titling { used: used.unwrap_or_default(), running })
+    (running || used.is_some()).then(|| TitleUsage { used: used.unwrap_or_default(), running })
 }
 
 /// The open asks: id, asking session, and a one-line description.
@@ -158,7 +158,7 @@ fn open_asks(rows: &TreeRows) -> Vec<(&str, &SessionId, String)> {
     permissions.chain(questions).collect()
 }
 
-fn state(session: &Branch, asking: bool, paused: bool, blocked: bool) -> TreeState {
+fn state(session: &TreeSession, asking: bool, paused: bool, blocked: bool) -> TreeState {
     match (&session.status, &session.error) {
         (None, _) if session.started.is_some() && session.ended.is_none() => TreeState::Interrupted,
         (None, None) => TreeState::Idle,
@@ -174,8 +174,8 @@ fn state(session: &Branch, asking: bool, paused: bool, blocked: bool) -> TreeSta
 
 fn add_reservation(sum: &mut Budget, call: &Reservation) {
     let Usd(cost) = sum.cost.unwrap_or_default();
-    sum.cost = Some(Usd(cost + call.most_cost.0));
-    sum.tokens = Some(sum.tokens.unwrap_or(0) + call.most_tokens);
+    sum.cost = Some(Usd(cost + call.max_cost.0));
+    sum.tokens = Some(sum.tokens.unwrap_or(0) + call.max_tokens);
     sum.steps = Some(sum.steps.unwrap_or(0) + call.steps);
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::{Blocked, Budget, BudgetState, EventBody, HostError, MessageError, SessionId, SessionStatus, TreeState};
 use serde::Deserialize;
 use serde_json::json;
-use store::{Batch, Reservation, Shortage, StoreError};
+use store::{Batch, BudgetExceeded, Reservation, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -119,7 +119,7 @@ impl Turn {
     /// Commits the start of a model call. While a budget has no room, the turn waits visibly.
     pub(crate) async fn admit(&self, call: &Reservation, begin: impl Fn(&mut Batch)) -> Result<Admission, Error> {
         let mut wakeups = self.run.wakeups();
-        let (mut first, mut blocked) = (true, None::<Box<Shortage>>);
+        let (mut first, mut blocked) = (true, None::<Box<BudgetExceeded>>);
         let mut deadline = self.wait_deadline();
         loop {
             if blocked.is_some() {
@@ -145,7 +145,7 @@ impl Turn {
                 // The end of the previous step was part of this commit.
                 self.inner.budget_signal.notify();
             }
-            let Some(shortage) = committed.shortage else { return Ok(Admission::Admitted) };
+            let Some(shortage) = committed.budget_exceeded else { return Ok(Admission::Admitted) };
             let same = blocked.as_ref().is_some_and(|b| (&b.session, b.bound) == (&shortage.session, shortage.bound));
             if !same && deadline > Instant::now() {
                 self.show_blocked(&shortage, deadline).await?;
@@ -176,7 +176,7 @@ impl Turn {
     }
 
     /// Shows that the turn is waiting.
-    async fn show_blocked(&self, shortage: &Shortage, deadline: Instant) -> Result<(), StoreError> {
+    async fn show_blocked(&self, shortage: &BudgetExceeded, deadline: Instant) -> Result<(), StoreError> {
         let message = shortage.to_string();
         let blocked = Blocked { bound: shortage.bound, session_id: shortage.session.clone(), message: message.clone() };
         let left = i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(i64::MAX);

@@ -93,8 +93,8 @@ pub(crate) fn reservation(id: &str, session: &SessionId, steps: u64, prompt: &Pr
         prompt: likely,
         prompt_cost: cost(likely, model.cost.input.0, 0),
         output_price: model.cost.output,
-        most_tokens: most + answer,
-        most_cost: cost(most, dearest, answer),
+        max_tokens: most + answer,
+        max_cost: cost(most, dearest, answer),
     }
 }
 
@@ -167,9 +167,9 @@ mod tests {
         let mut asked = prompt(&"x".repeat(4000));
         asked.settings.max_output = Some(1000);
         let call = reservation("a", &session, 1, &asked, &model());
-        assert_eq!((call.prompt, call.most_tokens), (1000, 2000 + 1000));
+        assert_eq!((call.prompt, call.max_tokens), (1000, 2000 + 1000));
         assert_eq!(call.prompt_cost, Usd(0.002));
-        assert_eq!(call.most_cost, Usd(0.018), "the dearest kind of input, and the longest answer");
+        assert_eq!(call.max_cost, Usd(0.018), "the dearest kind of input, and the longest answer");
         let cut = call.estimate(100);
         assert_eq!((cut.tokens.input, cut.tokens.output, cut.estimated_tokens), (1000, 100, 1100));
         assert_eq!((cut.cost, cut.estimated_cost, cut.estimated_steps), (Usd(0.003), Usd(0.003), 1));
@@ -194,12 +194,12 @@ mod tests {
     fn output_limits_and_images_count() {
         let session = SessionId::new();
         let mut asked = prompt("");
-        assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, DEFAULT_OUTPUT_TOKENS);
+        assert_eq!(reservation("a", &session, 1, &asked, &model()).max_tokens, DEFAULT_OUTPUT_TOKENS);
         asked.settings.max_output = Some(10);
         asked.settings.options.insert("max_completion_tokens".to_owned(), 50.into());
-        assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, 50);
+        assert_eq!(reservation("a", &session, 1, &asked, &model()).max_tokens, 50);
         let image = Content::Image { mime: "image/png".to_owned(), filename: None, data_url: "x".repeat(1 << 20) };
         asked.messages.push(PromptMessage::User(vec![image]).into());
-        assert_eq!(reservation("a", &session, 1, &asked, &model()).most_tokens, 50 + PICTURE_TOKENS);
+        assert_eq!(reservation("a", &session, 1, &asked, &model()).max_tokens, 50 + PICTURE_TOKENS);
     }
 }

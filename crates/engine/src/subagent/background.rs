@@ -154,7 +154,7 @@ impl Inner {
             }
             let session = &link.task.session;
             let Some(caller) = self.store.session(session).map_err(store_error)? else {
-                let mut batch = Batch::new(&store::Place::new("", "")).durable();
+                let mut batch = Batch::new(&store::Location::new("", "")).durable();
                 link.remove(&mut batch);
                 return self.store.commit(batch).await.map(drop).map_err(store_error);
             };
@@ -205,7 +205,7 @@ impl Inner {
         let mut moved = false;
         for link in links {
             // The process that runs the caller follows the task once the call has ended.
-            let runs = self.store.holder(&link.task.session).map_err(store_error)?.map(|holder| holder.owner);
+            let runs = self.store.lease_holder(&link.task.session).map_err(store_error)?.map(|holder| holder.owner);
             let follower = link.task.background.as_ref().and_then(|background| background.follower.clone()).or(runs);
             let background = Background { awaited: !away, follower };
             let mut batch = Batch::new(&place).durable();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    Cancelled, EventBody, HostError, Json, MessageId, PromptInput, PromptPart, Session, SessionId, SteerInput,
+    CancelResult, EventBody, HostError, Json, MessageId, PromptInput, PromptPart, Session, SessionId, SteerInput,
     TreeState,
 };
 use futures::future::join_all;
@@ -54,7 +54,7 @@ impl Inner {
 
     /// Whether a turn of a session is running, here or in another process.
     pub(crate) fn is_running(&self, session: &SessionId) -> Result<bool, StoreError> {
-        Ok(self.runs.get(session).is_some() || self.store.holder(session)?.is_some_and(|holder| holder.alive))
+        Ok(self.runs.get(session).is_some() || self.store.lease_holder(session)?.is_some_and(|holder| holder.alive))
     }
 
     /// Sends a message to the running turn. If the turn ends at the same moment, the message begins the next one.
@@ -97,7 +97,7 @@ impl Inner {
             Err(error) => return Err(store_error(error)),
         }
         if !paused {
-            for session in self.store.family(&session.id).map_err(store_error)? {
+            for session in self.store.subtree(&session.id).map_err(store_error)? {
                 self.wake_turn(&session.id).await.map_err(store_error)?;
             }
         }
@@ -105,16 +105,16 @@ impl Inner {
     }
 
     /// Stops a session and everything below it.
-    pub(crate) async fn cancel(self: &Arc<Self>, id: &SessionId) -> Result<Cancelled, HostError> {
+    pub(crate) async fn cancel(self: &Arc<Self>, id: &SessionId) -> Result<CancelResult, HostError> {
         self.session(id)?;
-        Ok(Cancelled { sessions: self.stop_tree(id).await? })
+        Ok(CancelResult { sessions: self.stop_tree(id).await? })
     }
 
     /// Stops a session and everything below it. Returns those that were running or about to start. Afterwards none of
     /// them runs or is paused.
     pub(crate) async fn stop_tree(self: &Arc<Self>, top: &SessionId) -> Result<Vec<SessionId>, HostError> {
         self.can_be_stopped(top)?;
-        let tree = self.store.family(top).map_err(store_error)?;
+        let tree = self.store.subtree(top).map_err(store_error)?;
         // First of all, or the end of a child would wake its caller. If this fails, the turns are still aborted.
         let cancelled = self.cancel_background(|id| tree.iter().any(|session| session.id == *id)).await;
         // Abort a parent before its children, or it would continue with the news that one was stopped. It stops any
@@ -142,7 +142,7 @@ impl Inner {
     /// Stops a session whose work is no longer wanted. Returns false if it had none. A prompt without a turn is aborted
     /// as well, so that it does not wait forever.
     pub(crate) async fn stop_unwanted(self: &Arc<Self>, session: &SessionId) -> Result<bool, HostError> {
-        let elsewhere = self.store.holder(session).map_err(store_error)?.is_some_and(|h| h.alive && !h.own);
+        let elsewhere = self.store.lease_holder(session).map_err(store_error)?.is_some_and(|h| h.alive && !h.own);
         if !elsewhere && !self.store.inbox(session).map_err(store_error)?.is_empty() {
             self.start(session);
         }

@@ -219,7 +219,7 @@ impl ToolCall {
         });
         // Unlike other outcomes it keeps the task link, which the report removes.
         let mut batch = self.turn.batch().durable();
-        batch.tell_part(&Part::Tool(self.part.clone()));
+        batch.publish_part(&Part::Tool(self.part.clone()));
         self.turn.commit(batch).await?;
         inner.follow(&self.part.head.id, delegation.resources);
         Ok((self.part, CallEnd::Done))
@@ -283,7 +283,7 @@ impl ToolCall {
         let Some(constraints) = self.rules.child_constraints(before.as_deref()) else {
             return Ok(Err(TOO_MANY_RULES.to_owned()));
         };
-        let prompt = MessageId::after(self.turn.store().newest(&child.id)?);
+        let prompt = MessageId::after(self.turn.store().newest_stamp(&child.id)?);
         let first = PromptInput {
             parts: vec![PromptPart::text(&task.prompt)],
             message_id: Some(prompt.clone()),
@@ -344,7 +344,7 @@ impl ToolCall {
                 )
             }));
         }
-        if store.descendants(&root.id, limits.descendants)? >= limits.descendants {
+        if store.count_descendants(&root.id, limits.descendants)? >= limits.descendants {
             return Ok(Err(format!(
                 "This session and its subagents have {} subagents, which is the maximum. Continue one of them by \
                  its task_id, or do the work yourself.",
@@ -372,7 +372,7 @@ impl ToolCall {
             metadata: Some(delegation.metadata()),
             time: ToolTime { start: delegation.started, end: None, compacted: None },
         });
-        let bytes = batch.tell_part(&Part::Tool(self.part.clone()));
+        let bytes = batch.publish_part(&Part::Tool(self.part.clone()));
         self.turn.commit(batch).await?;
         Ok(row_interval(PROGRESS_INTERVAL, bytes))
     }

@@ -53,8 +53,8 @@ pub(crate) async fn run(
         extra: Extra::default(),
     };
     let mut batch = turn.batch();
-    batch.tell_message(Message::Assistant(message.clone()));
-    batch.tell_part(&Part::Tool(part.clone()));
+    batch.publish_message(Message::Assistant(message.clone()));
+    batch.publish_part(&Part::Tool(part.clone()));
     batch.usage(&turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
     turn.commit(batch).await?;
     let call = ToolCall {
@@ -81,7 +81,7 @@ pub(crate) async fn run(
         message.finish = None;
         message.error = Some(error);
     }
-    batch.tell_message(Message::Assistant(message.clone()));
+    batch.publish_message(Message::Assistant(message.clone()));
     turn.commit(batch).await?;
     let stopped = message.error.is_some();
     conversation.push_answer(message, vec![Part::Tool(part)]);
@@ -98,8 +98,8 @@ pub(crate) async fn follow_up(turn: &Arc<Turn>, user: &UserMessage) -> Result<Af
     };
     let mut batch = turn.batch().durable();
     let (id, info) = (message.id.clone(), Message::User(message));
-    batch.tell_new_message(info);
-    batch.tell_part(&synthetic_text(&turn.session_id, &id, FOLLOW_UP.to_owned()));
+    batch.publish_new_message(info);
+    batch.publish_part(&synthetic_text(&turn.session_id, &id, FOLLOW_UP.to_owned()));
     // It continues the command's work, under the same rules.
     let inbox = turn.store().inbox(&turn.session_id)?;
     match inbox.into_iter().find(|row| row.message_id == user.id).and_then(|row| row.data) {

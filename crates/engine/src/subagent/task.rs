@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
-use api::{Agent, AgentMode, Budget, Json, Written};
+use api::{Agent, AgentMode, Budget, Json, SerializedJson};
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -94,7 +94,7 @@ impl Tool for TaskTool {
         self.description.clone()
     }
 
-    fn schema(&self) -> Written {
+    fn schema(&self) -> SerializedJson {
         self.inner.schema()
     }
 

@@ -7,10 +7,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use api::{
-    AssistantMessage, Json, Message, MessageId, MessageWithParts, Modalities, Part, SessionId, Stamp, SubtaskPart,
+    AssistantMessage, IdStamp, Json, Message, MessageId, MessageWithParts, Modalities, Part, SessionId, SubtaskPart,
     ToolState, UserMessage, json_size,
 };
-use llm::Said;
+use llm::CachedMessage;
 use store::{Store, StoreError};
 
 use crate::turn::history;
@@ -36,7 +36,7 @@ pub(crate) struct Conversation {
     /// The index of the last message at the last sync with the rows: everything before it is known.
     synced_to: usize,
     /// The greatest stamp among the message ids.
-    stamp: Stamp,
+    stamp: IdStamp,
     known_ids: HashSet<MessageId>,
     /// By the prompt they answer.
     answers: HashMap<MessageId, PromptAnswers>,
@@ -51,7 +51,7 @@ pub(crate) struct Conversation {
 /// A message of the conversation.
 struct ConversationEntry {
     id: MessageId,
-    messages: Vec<Said>,
+    messages: Vec<CachedMessage>,
     /// For an answer: its agent and the prompt it answers.
     answer: Option<(String, MessageId)>,
 }
@@ -67,7 +67,7 @@ struct PromptAnswers {
 impl Conversation {
     /// Reads a session from the store.
     pub(crate) async fn load(store: &Store, session: &SessionId, revision: u64) -> Result<Self, StoreError> {
-        let mut pages = store.pages(session, None, None)?;
+        let mut pages = store.message_pages(session, None, None)?;
         let mut conversation = Self::empty(session, revision);
         for message in pages.next_page()? {
             conversation.add(&message);
@@ -99,7 +99,7 @@ impl Conversation {
             newest_answer: None,
             entries: Vec::new(),
             synced_to: 0,
-            stamp: Stamp::default(),
+            stamp: IdStamp::default(),
             known_ids: HashSet::new(),
             answers: HashMap::new(),
             calls: Arc::default(),
@@ -151,7 +151,7 @@ impl Conversation {
     }
 
     /// The greatest stamp among the message ids.
-    pub(crate) fn stamp(&self) -> Stamp {
+    pub(crate) fn stamp(&self) -> IdStamp {
         self.stamp
     }
 
@@ -166,7 +166,7 @@ impl Conversation {
     }
 
     /// The messages for the model, with unsupported files replaced.
-    pub(crate) fn prompt_messages(&self, supported: &Modalities) -> Vec<Said> {
+    pub(crate) fn prompt_messages(&self, supported: &Modalities) -> Vec<CachedMessage> {
         let messages = self.entries.iter().flat_map(|entry| &entry.messages);
         if self.has_files {
             messages.map(|said| history::fit_modalities(said, supported)).collect()
@@ -275,7 +275,7 @@ impl Conversation {
         }
         self.bytes += MESSAGE_BYTES;
         let answer = answer.map(|answer| (answer.agent.clone(), answer.parent_id.clone()));
-        self.stamp = Stamp::of(id.as_str()).unwrap_or_default().max(self.stamp);
+        self.stamp = IdStamp::of(id.as_str()).unwrap_or_default().max(self.stamp);
         self.entries.push(ConversationEntry { id: id.clone(), messages, answer });
         self.known_ids.insert(id);
     }
@@ -319,7 +319,7 @@ mod tests {
             conversation.add(&message(2 * turn + 1, 2 * turn, Some("stop")));
         }
         let supported = Modalities::default();
-        let same = |a: &Said, b: &Said| std::ptr::eq::<llm::PromptMessage>(&**a, &**b);
+        let same = |a: &CachedMessage, b: &CachedMessage| std::ptr::eq::<llm::PromptMessage>(&**a, &**b);
         let (before, after) = (conversation.prompt_messages(&supported), conversation.prompt_messages(&supported));
         assert_eq!(before.len(), 200);
         assert!(before.iter().zip(&after).all(|(a, b)| same(a, b)));

@@ -1,7 +1,7 @@
 //! Converts stored messages to prompt messages for the model.
 
 use api::{FilePart, Message, MessageError, MessageWithParts, Modalities, Part, ReasoningPart, ToolPart, ToolState};
-use llm::{AssistantContent, Content, PromptMessage, Said, ToolResult};
+use llm::{AssistantContent, CachedMessage, Content, PromptMessage, ToolResult};
 
 use crate::turn::step::IGNORED;
 
@@ -11,7 +11,7 @@ const NO_OUTCOME: &str = "The call was interrupted; its outcome is unknown.";
 const RUNAWAY_BYTES: usize = 32 << 10;
 
 /// Converts a message for any model. The messages of a step stay together: calls first, then their results.
-pub(crate) fn prompt_messages(message: &MessageWithParts) -> Vec<Said> {
+pub(crate) fn prompt_messages(message: &MessageWithParts) -> Vec<CachedMessage> {
     let mut messages: Vec<PromptMessage> = Vec::new();
     match &message.info {
         Message::User(_) => {
@@ -32,12 +32,12 @@ pub(crate) fn prompt_messages(message: &MessageWithParts) -> Vec<Said> {
             }
         }
     }
-    messages.into_iter().map(Said::from).collect()
+    messages.into_iter().map(CachedMessage::from).collect()
 }
 
 /// Adapts a message to the file types a model supports. An unsupported file is replaced by a note, because it would
 /// fail every later request too.
-pub(crate) fn fit_modalities(said: &Said, supported: &Modalities) -> Said {
+pub(crate) fn fit_modalities(said: &CachedMessage, supported: &Modalities) -> CachedMessage {
     let fits = |content: &Content| placeholder(content, supported).is_none();
     let replaced = |contents: &[Content]| -> Vec<Content> {
         let replace = |content: &Content| placeholder(content, supported).unwrap_or_else(|| content.clone());
@@ -54,7 +54,7 @@ pub(crate) fn fit_modalities(said: &Said, supported: &Modalities) -> Said {
 }
 
 /// Whether it contains files that some models do not support.
-pub(crate) fn has_files(said: &Said) -> bool {
+pub(crate) fn has_files(said: &CachedMessage) -> bool {
     let is_file = |content: &Content| !matches!(content, Content::Text(_));
     match &**said {
         PromptMessage::User(contents) => contents.iter().any(is_file),

@@ -101,7 +101,7 @@ impl Inner {
         }
         if chosen.is_none() {
             // The id is made last: reading may take a while, and clients sort by id.
-            accepted.set_message_id(MessageId::after(self.store.newest(&session.id).map_err(store_error)?));
+            accepted.set_message_id(MessageId::after(self.store.newest_stamp(&session.id).map_err(store_error)?));
         }
         Ok(accepted)
     }
@@ -266,7 +266,7 @@ impl PromptReader<'_> {
             options: Arc::new(self.instance.options_for_session(self.session, self.inner.known_files(self.session))),
             answers: None,
             granted: Arc::from([]),
-            readable: self.instance.agents.get(&message.agent).map_or_else(tools::Readable::nothing, |agent| {
+            readable: self.instance.agents.get(&message.agent).map_or_else(tools::ReadPolicy::nothing, |agent| {
                 permission::readable(&agent.permission, &self.instance.loaded.config.tightened(&agent.name), &[])
             }),
         }

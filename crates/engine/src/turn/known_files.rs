@@ -23,7 +23,7 @@ impl Inner {
 
 /// Stores a file version that a call or a prompt has learned.
 pub(crate) fn store_version(batch: &mut Batch, session: &SessionId, change: &Change) {
-    if let Change::Known { path, version } = change {
+    if let Change::KnownFile { path, version } = change {
         batch.file_version(session, &path.to_string_lossy(), version.clone());
     }
 }

@@ -1,7 +1,7 @@
 //! Builds the request of one step: system prompt, conversation, tools, in an order that suits prompt caches.
 
 use api::{Agent, SessionId, UserMessage};
-use llm::{Content, Prompt, PromptMessage, Said, Settings, ToolSpec};
+use llm::{CachedMessage, Content, Prompt, PromptMessage, Settings, ToolSpec};
 use tools::Registry;
 
 use crate::ask::rules::Rules;
@@ -97,7 +97,7 @@ fn tool_specs(request: &StepRequest<'_>) -> Vec<ToolSpec> {
 }
 
 /// Adds reminders that the model needs now but that are not stored.
-fn add_reminders(messages: &mut [Said], request: &StepRequest<'_>) {
+fn add_reminders(messages: &mut [CachedMessage], request: &StepRequest<'_>) {
     let mut notes = Vec::new();
     if request.agent.name == "plan" {
         notes.push(include_str!("../prompts/plan.md"));

@@ -50,10 +50,10 @@ impl Inner {
         }
         let mut resumed = self.resume(only)?;
         resumed.extend(self.follow_all(only).await?);
-        if self.store.leaving(only)? {
+        if self.store.has_lingering_owner(only)? {
             // A process killed a moment ago keeps its leases until its last command has exited.
             let exited = async {
-                while self.store.leaving(only)? {
+                while self.store.has_lingering_owner(only)? {
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 Ok::<_, Error>(())
@@ -68,10 +68,11 @@ impl Inner {
 
     fn resume(self: &Arc<Self>, only: Option<&SessionId>) -> Result<HashSet<SessionId>, Error> {
         let mut resumed = HashSet::new();
-        for session in self.store.unfinished()? {
+        for session in self.store.unfinished_sessions()? {
             let wanted = only.is_none_or(|only| *only == session);
             // A lease of our own without a turn is left over from a turn that could not release it.
-            let elsewhere = || self.store.holder(&session).map(|holder| holder.is_some_and(|h| h.alive && !h.own));
+            let elsewhere =
+                || self.store.lease_holder(&session).map(|holder| holder.is_some_and(|h| h.alive && !h.own));
             if wanted && self.runs.get(&session).is_none() && !elsewhere()? {
                 self.start(&session);
                 resumed.insert(session);
@@ -95,14 +96,14 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, ended_well: bool) ->
     if crashed {
         let mut batch = turn.batch().durable();
         for row in &inbox {
-            batch.attempt(&row.message_id);
+            batch.count_attempt(&row.message_id);
         }
         turn.commit(batch).await?;
     }
     let lost: Vec<_> = inbox.iter().filter(|row| row.attempts + u32::from(crashed) >= CRASHES_MAX).collect();
     let mut repaired = crashed || !lost.is_empty();
     if crashed || !inbox.is_empty() {
-        let incomplete = store.incomplete(&turn.session_id, RECENT_MESSAGES)?;
+        let incomplete = store.incomplete_answers(&turn.session_id, RECENT_MESSAGES)?;
         charge_cut_off_calls(turn, &incomplete).await?;
         for message in incomplete {
             repaired = true;
@@ -161,11 +162,11 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, may_rerun: 
         match &mut part {
             Part::Text(text) if text.time.as_ref().is_some_and(|t| t.end.is_none()) => {
                 text.time.get_or_insert_default().end = Some(end);
-                batch.tell_part(&part);
+                batch.publish_part(&part);
             }
             Part::Reasoning(text) if text.time.end.is_none() => {
                 text.time.end = Some(end);
-                batch.tell_part(&part);
+                batch.publish_part(&part);
             }
             Part::Tool(tool) => {
                 called = true;
@@ -181,7 +182,7 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, may_rerun: 
                             }
                             interrupt(tool);
                             batch.record(STARTED, tool.head.id.as_str(), None, None);
-                            batch.tell_part(&part);
+                            batch.publish_part(&part);
                         }
                     }
                 }
@@ -212,7 +213,7 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, may_rerun: 
         batch.event(EventBody::SessionError { session_id, error: Some(error.clone()) });
         info.error = Some(error);
     } else {
-        batch.tell_part(&Part::StepFinish(StepFinishPart {
+        batch.publish_part(&Part::StepFinish(StepFinishPart {
             head: finish,
             reason: reason.to_owned(),
             snapshot: None,
@@ -223,7 +224,7 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, may_rerun: 
         info.finish = Some(if rejected { "stop" } else { reason }.to_owned());
     }
     info.time.completed = Some(api::now());
-    batch.tell_message(Message::Assistant(info));
+    batch.publish_message(Message::Assistant(info));
     turn.commit(batch).await?;
     Ok(())
 }
@@ -302,7 +303,7 @@ async fn fail_prompt(turn: &Arc<Turn>, message: &api::MessageId) -> Result<(), E
     answer.time.completed = Some(api::now());
     let mut batch = turn.batch().durable();
     batch.event(EventBody::SessionError { session_id: Some(turn.session_id.clone()), error: Some(error) });
-    batch.tell_message(Message::Assistant(answer));
+    batch.publish_message(Message::Assistant(answer));
     turn.commit(batch).await?;
     Ok(())
 }

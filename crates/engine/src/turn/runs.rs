@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use api::{HostError, MessageId, SessionId};
 use futures::FutureExt;
-use store::{Acquire, Signal, StoreError};
+use store::{AcquireOutcome, Signal, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -255,7 +255,7 @@ pub(crate) struct SessionGuard {
 
 /// A lease acquired together with a prompt.
 struct Claim {
-    acquired: Acquire,
+    acquired: AcquireOutcome,
     /// The instance that accepted the prompt.
     instance: Arc<Instance>,
 }
@@ -272,7 +272,7 @@ impl SessionGuard {
     }
 
     /// Keeps the lease that came with a prompt until [`acquire`](Self::acquire).
-    pub(crate) fn set_claim(&mut self, acquired: Acquire, instance: Arc<Instance>) {
+    pub(crate) fn set_claim(&mut self, acquired: AcquireOutcome, instance: Arc<Instance>) {
         self.claim = Some(Claim { acquired, instance });
     }
 
@@ -283,17 +283,19 @@ impl SessionGuard {
 
     /// Acquires the session's lease, and its cached conversation if that still matches the rows except for waiting
     /// prompts.
-    pub(crate) async fn acquire(&mut self) -> Result<(Acquire, Option<Conversation>), StoreError> {
+    pub(crate) async fn acquire(&mut self) -> Result<(AcquireOutcome, Option<Conversation>), StoreError> {
         let cached = self.inner.conversations.take(&self.session);
         let acquired = match self.claim.take() {
             Some(claim) => claim.acquired,
             None => self.inner.store.acquire(&self.session).await?,
         };
-        if let Acquire::Taken { lease, .. } = &acquired {
+        if let AcquireOutcome::Acquired { lease, .. } = &acquired {
             self.run.set_epoch(lease.epoch());
         }
         let current = match &acquired {
-            Acquire::Taken { took_over: false, revision, .. } => cached.filter(|cached| cached.revision == *revision),
+            AcquireOutcome::Acquired { took_over: false, revision, .. } => {
+                cached.filter(|cached| cached.revision == *revision)
+            }
             _ => None,
         };
         Ok((acquired, current))

@@ -7,7 +7,7 @@ use api::{
     ShellInput, ToolCompleted, ToolPart, ToolRunning, ToolState, ToolTime, Usage, UserMessage, UserTime,
 };
 use exec::{End, Spec};
-use store::Acquire;
+use store::AcquireOutcome;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -40,7 +40,9 @@ impl Inner {
         }
         self.ensure_idle(id)?;
         let mut guard = self.try_enter(id).ok_or_else(|| HostError::Busy(id.clone()))?;
-        let (Acquire::Taken { lease, took_over, newest, .. }, _) = guard.acquire().await.map_err(store_error)? else {
+        let (AcquireOutcome::Acquired { lease, took_over, newest, .. }, _) =
+            guard.acquire().await.map_err(store_error)?
+        else {
             return Err(HostError::Busy(id.clone()));
         };
         let turn = Arc::new(Turn::new(self, instance, id, lease, newest, &guard.run));
@@ -95,9 +97,9 @@ impl Turn {
         batch.insert_message(&Message::User(user.clone()));
         batch.event(EventBody::message(Message::User(user.clone())));
         let note = "The following tool was executed by the user".to_owned();
-        batch.tell_part(&synthetic_text(id, &user.id, note));
-        batch.tell_message(Message::Assistant(answer.clone()));
-        batch.tell_part(&Part::Tool(part.clone()));
+        batch.publish_part(&synthetic_text(id, &user.id, note));
+        batch.publish_message(Message::Assistant(answer.clone()));
+        batch.publish_part(&Part::Tool(part.clone()));
         batch.record(STARTED, part.head.id.as_str(), Some(&Json::Bool(true)), None);
         batch.usage(id, &Usage { tool_calls: 1, ..Usage::default() });
         // Not retried: nothing has started yet, so the caller can be told at once.
@@ -114,8 +116,8 @@ impl Turn {
         });
         answer.time.completed = Some(api::now());
         let mut batch = self.batch().durable();
-        batch.tell_message(Message::Assistant(answer.clone()));
-        batch.tell_part(&Part::Tool(part.clone()));
+        batch.publish_message(Message::Assistant(answer.clone()));
+        batch.publish_part(&Part::Tool(part.clone()));
         batch.record(STARTED, part.head.id.as_str(), None, None);
         self.go_idle(&mut batch);
         self.commit(batch).await?;
@@ -153,7 +155,7 @@ impl Turn {
             let shown = metadata(&printed.borrow_and_update());
             let state = running(command, started, Some(shown));
             let mut batch = self.batch();
-            batch.tell_part(&Part::Tool(ToolPart { state, ..part.clone() }));
+            batch.publish_part(&Part::Tool(ToolPart { state, ..part.clone() }));
             if let Some(outcome) = self.commit_beside(batch, &mut work).await? {
                 break outcome;
             }

@@ -129,7 +129,7 @@ pub(crate) async fn end_with_error(
     message.time.completed = Some(api::now());
     let mut batch = turn.batch().durable();
     batch.event(EventBody::SessionError { session_id: Some(turn.session_id.clone()), error: Some(error) });
-    batch.tell_message(Message::Assistant(message.clone()));
+    batch.publish_message(Message::Assistant(message.clone()));
     turn.commit(batch).await?;
     conversation.push_answer(message, Vec::new());
     Ok(())
@@ -222,7 +222,7 @@ impl<'a> Step<'a> {
         let Some(call) = &self.reserved else { return Ok(Admission::Admitted) };
         let status = self.turn.status_event(SessionStatus::Busy);
         let begin = |batch: &mut Batch| {
-            batch.tell_message(Message::Assistant(self.message.clone()));
+            batch.publish_message(Message::Assistant(self.message.clone()));
             batch.event(status.clone());
         };
         self.turn.admit(call, begin).await
@@ -379,7 +379,7 @@ impl<'a> Step<'a> {
                 }
                 _ => continue,
             }
-            batch.tell_part(part);
+            batch.publish_part(part);
         }
         if batch.is_empty() { Ok(()) } else { self.commit(batch).await }
     }
@@ -394,7 +394,7 @@ impl<'a> Step<'a> {
         let call_id = if used { api::tool_call_id() } else { id };
         let part = ToolPart { head: self.head(), call_id, tool: name, state, metadata: None, extra: Extra::default() };
         let mut batch = self.turn.batch();
-        batch.tell_part(&Part::Tool(part.clone()));
+        batch.publish_part(&Part::Tool(part.clone()));
         self.unfinished_calls.insert(index, part);
         self.commit(batch).await
     }
@@ -513,7 +513,7 @@ impl<'a> Step<'a> {
                 metadata: None,
                 time: ToolTime { start: now, end: Some(now), compacted: None },
             });
-            batch.tell_part(&Part::Tool(part.clone()));
+            batch.publish_part(&Part::Tool(part.clone()));
             self.parts.push(Part::Tool(part));
         }
         self.commit(batch).await
@@ -609,14 +609,14 @@ impl<'a> Step<'a> {
                 tokens: tokens.clone(),
                 extra: Extra::default(),
             });
-            batch.tell_part(&part);
+            batch.publish_part(&part);
             self.parts.push(part);
             self.message.finish = Some(reason.as_str().to_owned());
         }
         self.message.cost = cost;
         self.message.tokens = tokens.clone();
         if has_finished {
-            batch.tell_message(Message::Assistant(self.message.clone()));
+            batch.publish_message(Message::Assistant(self.message.clone()));
         }
         // More than the message shows, if an attempt failed or was interrupted.
         let spent = std::mem::take(&mut self.spent);
@@ -632,7 +632,7 @@ impl<'a> Step<'a> {
             });
             self.message.error = Some(error);
         }
-        batch.tell_message(Message::Assistant(self.message.clone()));
+        batch.publish_message(Message::Assistant(self.message.clone()));
         if stop {
             for prompt in &self.pending {
                 batch.dequeue(prompt);
@@ -652,7 +652,7 @@ impl<'a> Step<'a> {
     /// Adds a part. Its row goes out with the next commit.
     fn push_part(&mut self, part: Part) {
         let mut batch = self.turn.batch();
-        batch.tell_part(&part);
+        batch.publish_part(&part);
         self.turn.defer(batch);
         self.parts.push(part);
     }

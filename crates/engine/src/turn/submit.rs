@@ -41,7 +41,7 @@ impl Inner {
         add_to_batch: impl FnOnce(&mut Batch),
     ) -> Result<MessageId, HostError> {
         let read = |store: &Store| Ok((store.session(id)?, self.stored_constraints(store, id)?));
-        let (session, recorded) = self.store.together(read).map_err(store_error)?;
+        let (session, recorded) = self.store.snapshot(read).map_err(store_error)?;
         let session = session.ok_or_else(|| HostError::not_found("session", id.as_str()))?;
         let careful = careful || self.careful || recorded.is_some_and(|constraints| constraints.careful);
         self.note_opened(id);
@@ -64,9 +64,9 @@ impl Inner {
         for change in &accepted.file_changes {
             known_files::store_version(&mut batch, id, change);
         }
-        batch.tell_new_message(accepted.info());
+        batch.publish_new_message(accepted.info());
         for part in &accepted.parts {
-            batch.tell_part(part);
+            batch.publish_part(part);
         }
         if instance.remote(&accepted.message.agent).is_none() {
             models::remember_last_used(&mut batch, &accepted.message.model);
@@ -134,7 +134,7 @@ impl Inner {
         message: &MessageId,
     ) -> Result<MessageWithParts, HostError> {
         let answer = || {
-            self.store.together(|store| {
+            self.store.snapshot(|store| {
                 if is_waiting(store, id, message)? {
                     return Ok(None);
                 }
@@ -169,7 +169,7 @@ impl Inner {
     async fn await_answer_elsewhere(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {
         let mut events = self.store.watch(WatchScope::Session(id.clone()), None).map_err(store_error)?;
         while is_waiting(&self.store, id, message).map_err(store_error)?
-            && self.store.holder(id).map_err(store_error)?.is_some_and(|h| h.alive)
+            && self.store.lease_holder(id).map_err(store_error)?.is_some_and(|h| h.alive)
         {
             let _ = tokio::time::timeout(POLL_INTERVAL, events.next()).await;
         }

@@ -78,7 +78,7 @@ impl TextWriter {
 
     async fn begin(&mut self, turn: &Turn, part: Part, defer: bool) -> Result<(), StoreError> {
         let mut batch = turn.batch();
-        batch.tell_part(&part);
+        batch.publish_part(&part);
         if defer {
             turn.defer(batch);
         } else {
@@ -120,7 +120,7 @@ impl TextWriter {
             _ => {}
         }
         let mut batch = turn.batch();
-        batch.tell_part(&part);
+        batch.publish_part(&part);
         turn.defer(batch);
         finished.push(part);
     }

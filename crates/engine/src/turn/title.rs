@@ -52,7 +52,7 @@ pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: Ses
         let mut batch = Batch::new(&instance.place);
         batch.reserve(&call);
         match inner.store.commit(batch).await {
-            Ok(committed) if committed.shortage.is_none() => {}
+            Ok(committed) if committed.budget_exceeded.is_none() => {}
             Ok(_) => return,
             Err(error) => return tracing::debug!(%session, %error, "no title"),
         }

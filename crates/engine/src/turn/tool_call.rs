@@ -222,7 +222,7 @@ impl ToolCall {
         let input = part.state.input().clone();
         part.state = ToolState::Error(api::ToolError { input, error, metadata: None, time });
         let mut batch = turn.batch();
-        batch.tell_part(&Part::Tool(part.clone()));
+        batch.publish_part(&Part::Tool(part.clone()));
         turn.commit(batch).await?;
         Ok((part, CallEnd::Done))
     }
@@ -328,7 +328,7 @@ impl ToolCall {
             time: ToolTime { start: started, end: None, compacted: None },
         });
         first(&mut batch);
-        batch.tell_part(&Part::Tool(self.part.clone()));
+        batch.publish_part(&Part::Tool(self.part.clone()));
         let batch = if durable { batch.durable() } else { batch };
         self.turn.commit(batch).await?;
         self.signal_running();
@@ -417,7 +417,7 @@ impl ToolCall {
             let data: Json = serde_json::from_str(&row.data).unwrap_or_default();
             data["tool"]["messageID"] == self.part.head.message_id.as_str()
         };
-        let rows = self.turn.store().asks_of(&self.turn.session_id, &self.part.call_id)?;
+        let rows = self.turn.store().asks_of_call(&self.turn.session_id, &self.part.call_id)?;
         Ok(rows.iter().filter(mine).filter_map(|row| serde_json::from_str(&row.data).ok()).collect())
     }
 
@@ -448,7 +448,7 @@ impl ToolCall {
             tool: Some(self.tool_ref()),
             extra: Extra::default(),
         };
-        let ask = ask.counts_in(&self.turn.instance.approval_directory());
+        let ask = ask.with_directory(&self.turn.instance.approval_directory());
         let id = ask.id.clone();
         if ["edit", "external_directory"].contains(&need.permission.as_str()) && !std::mem::replace(is_running, true) {
             // For requests about files, clients expect to see the running call first; for all others, the request
@@ -560,7 +560,7 @@ impl ToolCall {
                 let time = ToolTime { start: started, end: None, compacted: None };
                 self.part.state = ToolState::Running(ToolRunning { input: input.clone(), title, metadata, time });
                 let mut batch = self.turn.batch();
-                let bytes = batch.tell_part(&Part::Tool(self.part.clone()));
+                let bytes = batch.publish_part(&Part::Tool(self.part.clone()));
                 if let Some(outcome) = self.turn.commit_beside(batch, &mut work).await? {
                     return Ok(outcome);
                 }
@@ -624,7 +624,7 @@ impl ToolCall {
         let time = ToolTime { start: started, end: Some(api::now()), compacted: None };
         self.part.state = ToolState::Error(api::ToolError { input, error, metadata, time });
         let mut batch = self.outcome_batch();
-        batch.tell_part(&Part::Tool(self.part.clone()));
+        batch.publish_part(&Part::Tool(self.part.clone()));
         self.turn.commit(batch).await?;
         Ok((self.part, ended))
     }
@@ -663,10 +663,10 @@ impl ToolCall {
         for change in &output.changes {
             Self::record_change(&self.turn, &mut batch, change.clone());
         }
-        batch.tell_part(&Part::Tool(self.part.clone()));
+        batch.publish_part(&Part::Tool(self.part.clone()));
         self.turn.commit(batch).await?;
         for change in &output.changes {
-            if let Change::Known { path, version } = change {
+            if let Change::KnownFile { path, version } = change {
                 self.turn.options.known_files.stored(path, version);
             }
         }
@@ -678,7 +678,7 @@ impl ToolCall {
         match change {
             Change::File { path, kind } => {
                 let file = path.to_string_lossy().into_owned();
-                batch.touched(&turn.session_id, &file);
+                batch.count_changed_file(&turn.session_id, &file);
                 let event = match kind {
                     FileChange::Add => "add",
                     FileChange::Change => "change",
@@ -689,7 +689,7 @@ impl ToolCall {
                 }
                 batch.event(EventBody::FileWatcherUpdated { file, event: event.to_owned() });
             }
-            Change::Known { .. } => known_files::store_version(batch, &turn.session_id, &change),
+            Change::KnownFile { .. } => known_files::store_version(batch, &turn.session_id, &change),
             Change::Todos(todos) => {
                 batch.todos(&turn.session_id, &todos);
                 batch.event(EventBody::TodoUpdated { session_id: turn.session_id.clone(), todos });

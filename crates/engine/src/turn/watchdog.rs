@@ -102,11 +102,11 @@ impl Inner {
 
     /// Sessions with work to do that no living process runs.
     fn abandoned_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
-        let mut unfinished = self.store.unfinished()?;
+        let mut unfinished = self.store.unfinished_sessions()?;
         unfinished.retain(|session| self.runs.get(session).is_none() && !self.runs.is_followed(session));
         let mut open = Vec::new();
         for session in unfinished {
-            let elsewhere = self.store.holder(&session)?.is_some_and(|holder| holder.alive && !holder.own);
+            let elsewhere = self.store.lease_holder(&session)?.is_some_and(|holder| holder.alive && !holder.own);
             // A session without a row is an unfinished copy.
             if !elsewhere && self.is_in_scope(&session)? && self.store.session(&session)?.is_some() {
                 open.push(session);
@@ -146,7 +146,7 @@ impl Inner {
         let Some(background) = &link.task.background else { return Ok(false) };
         if background.follower.as_deref() != Some(self.store.owner()) {
             let background = Background { follower: Some(self.store.owner().to_owned()), ..background.clone() };
-            let mut batch = Batch::new(&store::Place::new("", ""));
+            let mut batch = Batch::new(&store::Location::new("", ""));
             link.replace(&mut batch, &LinkedTask { background: Some(background), ..link.task.clone() });
             match self.store.commit(batch).await {
                 Ok(_) => {}

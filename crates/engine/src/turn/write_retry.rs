@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{EventBody, HostError, SessionId, SessionStatus};
-use store::{Batch, Committed, Place, StoreError};
+use store::{Batch, CommitOutcome, Location, StoreError};
 use tokio::time::Instant;
 
 use crate::Inner;
@@ -26,7 +26,7 @@ pub(crate) trait Transient {
 
 impl Transient for StoreError {
     fn transient_reason(&self) -> Option<String> {
-        self.is_passing().then(|| self.to_string())
+        self.is_transient().then(|| self.to_string())
     }
 }
 
@@ -43,7 +43,7 @@ impl Transient for HostError {
 pub(crate) struct WriteRetry<'a> {
     inner: &'a Inner,
     /// The session whose status shows the wait.
-    session: Option<(&'a Place, &'a SessionId)>,
+    session: Option<(&'a Location, &'a SessionId)>,
     began: Instant,
     attempts: u32,
     given_up: bool,
@@ -51,16 +51,16 @@ pub(crate) struct WriteRetry<'a> {
 
 impl Inner {
     /// Retries for one write. The status of `session` shows the wait.
-    pub(crate) fn write_retry<'a>(&'a self, session: Option<(&'a Place, &'a SessionId)>) -> WriteRetry<'a> {
+    pub(crate) fn write_retry<'a>(&'a self, session: Option<(&'a Location, &'a SessionId)>) -> WriteRetry<'a> {
         WriteRetry { inner: self, session, began: Instant::now(), attempts: 0, given_up: false }
     }
 
     /// Commits a batch, with retries.
     pub(crate) async fn commit_with_retry(
         &self,
-        session: Option<(&Place, &SessionId)>,
+        session: Option<(&Location, &SessionId)>,
         batch: Batch,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<CommitOutcome, StoreError> {
         let (batch, mut retry) = (Arc::new(batch), self.write_retry(session));
         loop {
             let result = self.store.commit(batch.clone()).await;
@@ -76,7 +76,8 @@ impl WriteRetry<'_> {
     /// retried for too long.
     pub(crate) async fn should_retry<T>(&mut self, result: &Result<T, impl Transient>) -> bool {
         let Some(reason) = result.as_ref().err().and_then(Transient::transient_reason) else { return false };
-        let most = if self.inner.runs.is_parking() { SHUTDOWN_RETRY_TIME } else { self.inner.store.patience() };
+        let most =
+            if self.inner.runs.is_parking() { SHUTDOWN_RETRY_TIME } else { self.inner.store.write_retry_timeout() };
         if self.began.elapsed() >= most {
             self.given_up = true;
             let session = self.session.map(|(_, id)| id);
@@ -91,7 +92,7 @@ impl WriteRetry<'_> {
         if let Some((place, session)) = self.session {
             let next = api::now().saturating_add(i64::try_from(pause.as_millis()).unwrap_or(i64::MAX));
             let status = SessionStatus::Retry { attempt: self.attempts, message: reason, action: None, next };
-            self.inner.store.tell(place, EventBody::SessionStatus { session_id: session.clone(), status });
+            self.inner.store.publish_transient(place, EventBody::SessionStatus { session_id: session.clone(), status });
         }
         tokio::time::sleep(pause).await;
         true
@@ -102,7 +103,7 @@ impl Drop for WriteRetry<'_> {
     fn drop(&mut self) {
         // After giving up, the end of the turn publishes the status.
         if let Some((_, session)) = self.session.filter(|_| self.attempts > 0 && !self.given_up) {
-            self.inner.store.go_on(session);
+            self.inner.store.restore_status(session);
         }
     }
 }

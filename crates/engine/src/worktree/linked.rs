@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use api::{FileDiffStatus, FileStatus};
 use exec::Exec;
-use exec::git::{self, ChangeKind, DIFF, Git, GitError, LIST, MAX_FILES, MAX_NAMES, MAX_PATCH, NAMES, PATCH, Scratch};
+use exec::git::{
+    self, ChangeKind, DIFF, Git, GitError, LIST, MAX_FILES, MAX_NAMES, MAX_PATCH, NAMES, PATCH, ScratchIndex,
+};
 
 /// The commit identity for repositories that have none configured.
 const FALLBACK_IDENTITY: [&str; 4] = ["-c", "user.name=Trefoil", "-c", "user.email=trefoil@localhost"];
@@ -63,7 +65,7 @@ pub(super) struct LinkedWorktree<'a> {
 impl LinkedWorktree<'_> {
     /// Git in the worktree.
     fn git(&self) -> Git {
-        self.exec.git(self.directory).patient()
+        self.exec.git(self.directory).with_long_timeout()
     }
 
     /// Git in the worktree, for commands that take locks.
@@ -73,7 +75,7 @@ impl LinkedWorktree<'_> {
 
     /// The same in the repository's main working tree.
     fn main_writer(&self) -> Git {
-        self.exec.git(self.main).patient().writing()
+        self.exec.git(self.main).with_long_timeout().writing()
     }
 
     /// Creates the tree and its branch at a commit, without files.
@@ -91,7 +93,7 @@ impl LinkedWorktree<'_> {
     /// A git tree of its current files, without ignored ones. Its own index is left alone, because it may be in use.
     pub(super) async fn snapshot(&self) -> Result<String, GitError> {
         let git = self.git();
-        let scratch = Scratch::copy(&git, self.scratch).await?;
+        let scratch = ScratchIndex::copy(&git, self.scratch).await?;
         let git = git.with_index(scratch.index());
         // Not `add`, which starts a git process in every nested repository.
         let changed = [&DIFF[..], &["--name-only", "-z", "--"]].concat();
@@ -105,7 +107,7 @@ impl LinkedWorktree<'_> {
 
     /// The difference between a commit and a tree. A very long list is cut off and has no line counts.
     pub(super) async fn files(&self, base: &str, tree: &str) -> Result<ChangedFiles, GitError> {
-        let git = self.exec.git(self.main).patient();
+        let git = self.exec.git(self.main).with_long_timeout();
         let diff = |form: &[&'static str]| [&DIFF[..], form, &[base, tree, "--"]].concat();
         let (names, whole) = git.head(&diff(&NAMES), MAX_NAMES).await?;
         let mut list = git::changes(&names);
@@ -121,7 +123,7 @@ impl LinkedWorktree<'_> {
     /// The same as a patch, and whether it is complete: a very long one is cut off after whole files.
     pub(super) async fn patch(&self, base: &str, tree: &str) -> Result<(String, bool), GitError> {
         let patch = [&DIFF[..], &PATCH, &[base, tree, "--"]].concat();
-        let (patch, whole) = self.exec.git(self.main).patient().head(&patch, MAX_PATCH).await?;
+        let (patch, whole) = self.exec.git(self.main).with_long_timeout().head(&patch, MAX_PATCH).await?;
         Ok((String::from_utf8_lossy(git::whole_files(&patch, whole)).into_owned(), whole))
     }
 
@@ -133,7 +135,7 @@ impl LinkedWorktree<'_> {
         let commit = if same { head } else { commit_tree(&git, tree, &head, message).await? };
         let writer = self.writer();
         writer.run(&["update-ref", &format!("refs/heads/{}", self.branch), &commit]).await?;
-        let own = git.known(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await?;
+        let own = git.try_text(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await?;
         if !same && own.as_deref() == Some(self.branch) {
             // The files match the new commit; update the index.
             writer.run(&["reset", "--quiet"]).await?;
@@ -144,13 +146,13 @@ impl LinkedWorktree<'_> {
     /// Applies the difference between `base` and `tree` to another working tree as uncommitted edits: all of it or
     /// nothing. Other edits there stay, even in the same files, as long as both sides are compatible.
     pub(super) async fn merge(&self, base: &str, tree: &str, target: &Path) -> Result<(), MergeError> {
-        let git = self.exec.git(target).patient();
+        let git = self.exec.git(target).with_long_timeout();
         let name = target.display().to_string();
         let paths = [&DIFF[..], &["--name-only", "-z", base, tree, "--"]].concat();
-        let paths = self.exec.git(self.main).patient().run(&paths).await?;
+        let paths = self.exec.git(self.main).with_long_timeout().run(&paths).await?;
         check_no_file_in_the_way(target, &paths)?;
         // The target's version of these files, including edits.
-        let scratch = Scratch::copy(&git, self.scratch).await?;
+        let scratch = ScratchIndex::copy(&git, self.scratch).await?;
         let indexed = git.with_index(scratch.index());
         indexed.run_with(&["update-index", "-z", "--add", "--remove", "--stdin"], &paths).await?;
         let theirs = indexed.text(&["write-tree"]).await?;
@@ -158,7 +160,7 @@ impl LinkedWorktree<'_> {
         let ours = commit_tree(&git, &format!("{tree}^{{tree}}"), base, "worktree").await?;
         let theirs_commit = commit_tree(&git, &theirs, base, "target").await?;
         let merge = ["-c", "merge.renames=false", "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z"];
-        let (clean, output) = git.judge(&[&merge[..], &[&theirs_commit, &ours]].concat(), &[]).await?;
+        let (clean, output) = git.check(&[&merge[..], &[&theirs_commit, &ours]].concat(), &[]).await?;
         let output = String::from_utf8_lossy(&output);
         let mut fields = output.split('\0').filter(|field| !field.is_empty());
         let merged = fields.next().unwrap_or_default().trim().to_owned();
@@ -215,7 +217,7 @@ fn files_of(names: &[u8]) -> Vec<u8> {
 }
 
 async fn commit_tree(git: &Git, tree: &str, parent: &str, message: &str) -> Result<String, GitError> {
-    let has_identity = git.known(&["var", "GIT_COMMITTER_IDENT"]).await?.is_some();
+    let has_identity = git.try_text(&["var", "GIT_COMMITTER_IDENT"]).await?.is_some();
     let identity: &[&str] = if has_identity { &[] } else { &FALLBACK_IDENTITY };
     git.text(&[identity, &["commit-tree", tree, "-p", parent, "-m", message]].concat()).await
 }

@@ -205,7 +205,7 @@ async fn an_abort_takes_effect_once_the_database_works_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abandoned_turn_is_reported_and_can_be_resumed() {
-    let lab = self::lab(store::Options { patience: Duration::from_millis(600), ..quick() });
+    let lab = self::lab(store::Options { write_retry_timeout: Duration::from_millis(600), ..quick() });
     let session = lab.session().await;
     let (mut events, answer) = start_command(&lab, &session).await;
     let other = lock(&lab);
@@ -244,7 +244,7 @@ async fn an_abandoned_turn_is_reported_and_can_be_resumed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abandoned_turn_resumes_without_another_prompt() {
-    let lab = self::lab(store::Options { patience: Duration::from_millis(100), ..quick() });
+    let lab = self::lab(store::Options { write_retry_timeout: Duration::from_millis(100), ..quick() });
     let session = lab.session().await;
     let mut events = lab.recorder().await;
     let answer = send(&lab, &session, json!([{"text": "Late.", "after": lab.gate("go")}]));

@@ -3,14 +3,14 @@
 use crate::common::{Lab, prompt, script, text};
 use api::{EventBody, Host, Message, MessageId, MessageWithParts, Part, PartHead, SessionId};
 use serde_json::{Value, json};
-use store::{Batch, Place, Store};
-use testkit::{Call, ModelServer, Reply, eventually, soon};
+use store::{Batch, Location, Store};
+use testkit::{ModelCall, ModelServer, Reply, eventually, soon};
 
 /// The maximum size of a text part.
 const PART_MAX: usize = 256 << 10;
 
 /// Makes the model send this again and again.
-async fn send_forever(mut call: Call, delta: Value) {
+async fn send_forever(mut call: ModelCall, delta: Value) {
     let chunk = format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}));
     loop {
         call.raw(chunk.clone()).await;
@@ -145,7 +145,7 @@ async fn long_session(lab: &Lab, turns: usize) -> SessionId {
     let (user, answer) = (&rows[0], &rows[1]);
     assert_eq!(*answer, proto);
     let store = store(lab);
-    let mut batch = Batch::new(&Place::new(lab.scope.directory.as_str(), "p"));
+    let mut batch = Batch::new(&Location::new(lab.scope.directory.as_str(), "p"));
     for turn in 0..turns {
         let (prompt, created) = (MessageId::new(), answer.info.created() + 1 + turn as i64);
         for row in [user, answer] {
@@ -194,7 +194,7 @@ async fn a_long_session_is_forked_in_pages_with_one_event() {
             assert!(ids.contains(&&answer.parent_id), "it answers a prompt of the copy");
         }
     }
-    assert_eq!(store(&lab).holder(&fork.id).unwrap(), None);
+    assert_eq!(store(&lab).lease_holder(&fork.id).unwrap(), None);
     // A long session can be forked up to a message, too.
     let half = lab.engine.fork_session(&lab.scope, &session, Some(ours[400].info.id().clone())).await.unwrap();
     assert_eq!(contents(&lab.messages(&half.id).await), contents(&ours[..400]));
@@ -224,9 +224,9 @@ async fn an_unfinished_copy_is_removed_at_the_next_start() {
     {
         // Another process that dies in the middle of it.
         let other = lab.second();
-        let place = Place::new(lab.scope.directory.as_str(), "p");
-        let mut draft = store::Draft::new(other.store(), &place, &id);
-        let mut piece = draft.piece();
+        let place = Location::new(lab.scope.directory.as_str(), "p");
+        let mut draft = store::SessionDraft::new(other.store(), &place, &id);
+        let mut piece = draft.new_batch();
         let info = json!({"role": "user", "id": MessageId::new(), "sessionID": id, "time": {"created": 1},
             "agent": "build", "model": {"providerID": "script", "modelID": "demo"}});
         piece.insert_message(&serde_json::from_value(info).unwrap());

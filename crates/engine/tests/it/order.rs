@@ -6,7 +6,7 @@ use api::{
     ToolState, UserMessage,
 };
 use serde_json::{Value, json};
-use store::{Batch, Place};
+use store::{Batch, Location};
 use testkit::{ModelServer, Reply, soon};
 
 const MINUTE: i64 = 60_000;
@@ -216,7 +216,7 @@ async fn import_session(lab: &Lab, ahead: i64) -> SessionId {
     api::shift_clock(ahead);
     let session = lab.session().await;
     let info = lab.engine.session(&lab.scope, &session).await.unwrap();
-    let mut batch = Batch::new(&Place::new(info.directory.as_str(), info.project_id.as_str()));
+    let mut batch = Batch::new(&Location::new(info.directory.as_str(), info.project_id.as_str()));
     for place in 0..2 {
         let user: UserMessage = serde_json::from_value(json!({
             "id": MessageId::new(), "sessionID": session, "time": {"created": api::now()}, "agent": "build",

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use crate::common::family::{answer, asked, error, last, only_child, output};
 use crate::common::{Lab, open_careful_with, open_with, prompt, script, text};
 use api::{
-    Action, AgentMode, CreateSession, Desk, EventBody, Host, MessageError, Part, PermissionReplyKind, PromptInput,
-    Rule, Runner, RunnerAnswer, RunnerCall, RunnerCallState, RunnerChild, RunnerEnd, RunnerError, RunnerJob,
-    RunnerNews, SessionId, ToolState, TreeState, Usage, Usd,
+    Action, AgentMode, CreateSession, EventBody, Host, MessageError, Part, PermissionReplyKind, PromptInput, Rule,
+    Runner, RunnerCall, RunnerCallState, RunnerChild, RunnerContext, RunnerDecision, RunnerEnd, RunnerError, RunnerJob,
+    RunnerUpdate, SessionId, ToolState, TreeState, Usage, Usd,
 };
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use testkit::TempProject;
 
-type Work = fn(RunnerJob, Arc<dyn Desk>) -> BoxFuture<'static, Result<RunnerEnd, RunnerError>>;
+type Work = fn(RunnerJob, Arc<dyn RunnerContext>) -> BoxFuture<'static, Result<RunnerEnd, RunnerError>>;
 
 /// Runs the same work for every job, and records the jobs.
 struct FakeRunner {
@@ -23,7 +23,7 @@ struct FakeRunner {
 }
 
 impl Runner for FakeRunner {
-    fn run(&self, job: RunnerJob, host: Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
+    fn run(&self, job: RunnerJob, host: Arc<dyn RunnerContext>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
         self.jobs.lock().unwrap().push(job.clone());
         (self.work)(job, host)
     }
@@ -48,8 +48,8 @@ fn delegating(more: Value) -> String {
     script(json!([{"tools": [["task", call]]}, {"text": "told"}]))
 }
 
-async fn send_text(host: &Arc<dyn Desk>, text: &str) {
-    host.tell(RunnerNews::Text(text.to_owned())).await.unwrap();
+async fn send_text(host: &Arc<dyn RunnerContext>, text: &str) {
+    host.tell(RunnerUpdate::Text(text.to_owned())).await.unwrap();
 }
 
 fn prompt_texts(job: &RunnerJob) -> Vec<String> {
@@ -60,25 +60,28 @@ fn prompt_texts(job: &RunnerJob) -> Vec<String> {
     job.prompt.iter().map(text).collect()
 }
 
-fn cost_update(dollars: f64) -> RunnerNews {
-    RunnerNews::Used { used: Usage { cost: Usd(dollars), ..Usage::default() }, kept: json!({"n": 1, "cost": dollars}) }
+fn cost_update(dollars: f64) -> RunnerUpdate {
+    RunnerUpdate::Usage {
+        used: Usage { cost: Usd(dollars), ..Usage::default() },
+        kept: json!({"n": 1, "cost": dollars}),
+    }
 }
 
 #[tokio::test]
 async fn reports_of_a_runner_become_an_ordinary_session() {
     let (lab, jobs) = lab(json!({}), |_, host| {
         Box::pin(async move {
-            host.tell(RunnerNews::Begun(json!({"n": 1}))).await?;
-            host.tell(RunnerNews::Reasoning("hm".to_owned())).await?;
+            host.tell(RunnerUpdate::Started(json!({"n": 1}))).await?;
+            host.tell(RunnerUpdate::Reasoning("hm".to_owned())).await?;
             send_text(&host, "Loo").await;
             send_text(&host, "king. ").await;
             let mut call = RunnerCall { id: "1".to_owned(), tool: "grep".to_owned(), ..RunnerCall::default() };
-            host.tell(RunnerNews::Call(call.clone())).await?;
+            host.tell(RunnerUpdate::Call(call.clone())).await?;
             call.state = RunnerCallState::Failed;
             call.output = "nothing found".to_owned();
-            host.tell(RunnerNews::Call(call.clone())).await?;
+            host.tell(RunnerUpdate::Call(call.clone())).await?;
             call.state = RunnerCallState::Completed;
-            host.tell(RunnerNews::Call(call)).await?;
+            host.tell(RunnerUpdate::Call(call)).await?;
             host.tell(cost_update(0.25)).await?;
             host.tell(cost_update(0.5)).await?;
             send_text(&host, "Done.").await;
@@ -136,7 +139,7 @@ async fn a_remote_agent_is_listed_without_secrets() {
 async fn a_cost_budget_stops_a_runner() {
     let (lab, _) = lab(json!({}), |_, host| {
         Box::pin(async move {
-            host.tell(RunnerNews::Begun(json!({}))).await?;
+            host.tell(RunnerUpdate::Started(json!({}))).await?;
             host.tell(cost_update(0.4)).await?;
             host.tell(cost_update(1.1)).await?;
             host.stopped().await;
@@ -157,7 +160,7 @@ async fn a_prompt_that_a_runner_cannot_take_in_is_its_next_job() {
     let (lab, jobs) = lab(json!({}), |job, host| {
         Box::pin(async move {
             let first = job.kept.is_none();
-            host.tell(RunnerNews::Begun(json!({"n": 1}))).await?;
+            host.tell(RunnerUpdate::Started(json!({"n": 1}))).await?;
             send_text(&host, if first { "One." } else { "Two." }).await;
             if first {
                 // It sees that there is a message, and leaves it.
@@ -186,7 +189,7 @@ async fn a_prompt_that_a_runner_cannot_take_in_is_its_next_job() {
 async fn a_pause_delays_the_requests_of_a_runner() {
     let (lab, _) = lab(json!({"permission": {"bash": "ask"}}), |job, host| {
         Box::pin(async move {
-            host.tell(RunnerNews::Begun(json!({}))).await?;
+            host.tell(RunnerUpdate::Started(json!({}))).await?;
             if job.kept.is_some() {
                 return Ok(RunnerEnd::Done);
             }
@@ -195,9 +198,9 @@ async fn a_pause_delays_the_requests_of_a_runner() {
             let input = json!({"command": "true"}).as_object().unwrap().clone();
             let call = RunnerCall { id: "1".to_owned(), tool: "bash".to_owned(), input, ..RunnerCall::default() };
             let text = match host.ask(call).await {
-                RunnerAnswer::Allowed => "Allowed.",
-                RunnerAnswer::Rejected(_) => "Rejected.",
-                RunnerAnswer::Stopped => "Stopped.",
+                RunnerDecision::Allowed => "Allowed.",
+                RunnerDecision::Rejected(_) => "Rejected.",
+                RunnerDecision::Stopped => "Stopped.",
             };
             send_text(&host, text).await;
             host.execute("true", std::path::Path::new(".")).await.map_err(RunnerError)?;
@@ -228,10 +231,10 @@ async fn a_pause_delays_the_requests_of_a_runner() {
 async fn a_failed_runner_fails_the_task_and_ends_open_calls() {
     let (lab, _) = lab(json!({}), |_, host| {
         Box::pin(async move {
-            host.tell(RunnerNews::Begun(json!({}))).await?;
+            host.tell(RunnerUpdate::Started(json!({}))).await?;
             let state = RunnerCallState::Running;
             let call = RunnerCall { id: "1".to_owned(), tool: "bash".to_owned(), state, ..RunnerCall::default() };
-            host.tell(RunnerNews::Call(call)).await?;
+            host.tell(RunnerUpdate::Call(call)).await?;
             Err(RunnerError("it fell over".to_owned()))
         })
     });
@@ -250,7 +253,7 @@ async fn files_and_commands_of_a_runner_obey_our_rules() {
         json!({"read": {"*": "allow", "secret*": "deny"}, "edit": {"*": "allow", "locked*": "deny"}, "bash": "deny"});
     let (lab, _) = lab(json!({ "permission": rules }), |job, host| {
         Box::pin(async move {
-            host.tell(RunnerNews::Begun(json!({}))).await?;
+            host.tell(RunnerUpdate::Started(json!({}))).await?;
             let at = |name: &str| job.directory.join(name);
             host.write(&at("new.txt"), b"new\n").await.map_err(RunnerError)?;
             let read = host.read(&at("new.txt")).await.map_err(RunnerError)?;
@@ -281,8 +284,8 @@ fn child(id: &str) -> RunnerChild {
     RunnerChild { id: id.to_owned(), title: format!("Look at {id}"), ..RunnerChild::default() }
 }
 
-async fn send_end(host: &Arc<dyn Desk>, end: Result<RunnerEnd, RunnerError>) {
-    host.tell(RunnerNews::Rests(end)).await.unwrap();
+async fn send_end(host: &Arc<dyn RunnerContext>, end: Result<RunnerEnd, RunnerError>) {
+    host.tell(RunnerUpdate::Finished(end)).await.unwrap();
 }
 
 /// The sessions below one, in order.
@@ -294,10 +297,10 @@ async fn descendants(lab: &Lab, session: &SessionId) -> Vec<api::TreeNode> {
 async fn remote_subagents_are_child_sessions() {
     let (lab, _) = lab(json!({}), |_, host| {
         Box::pin(async move {
-            host.tell(RunnerNews::Begun(json!({}))).await?;
+            host.tell(RunnerUpdate::Started(json!({}))).await?;
             let state = RunnerCallState::Running;
             let call = RunnerCall { id: "1".to_owned(), tool: "task".to_owned(), state, ..RunnerCall::default() };
-            host.tell(RunnerNews::Call(call)).await?;
+            host.tell(RunnerUpdate::Call(call)).await?;
             let told = RunnerChild {
                 prompt: Some("Look there.".to_owned()),
                 call: Some("1".to_owned()),
@@ -306,20 +309,20 @@ async fn remote_subagents_are_child_sessions() {
             };
             let first = host.child(told).await?;
             assert!(first.kept.is_none());
-            send_text(&first.desk, "I see.").await;
-            first.desk.tell(RunnerNews::Used { used: cost_usage(0.25), kept: json!(0.25) }).await?;
-            let deeper = first.desk.child(child("b")).await?.desk;
-            deeper.tell(RunnerNews::Used { used: cost_usage(0.5), kept: json!(0.5) }).await?;
+            send_text(&first.context, "I see.").await;
+            first.context.tell(RunnerUpdate::Usage { used: cost_usage(0.25), kept: json!(0.25) }).await?;
+            let deeper = first.context.child(child("b")).await?.context;
+            deeper.tell(RunnerUpdate::Usage { used: cost_usage(0.5), kept: json!(0.5) }).await?;
             send_end(&deeper, Ok(RunnerEnd::Stopped)).await;
-            send_end(&first.desk, Ok(RunnerEnd::Done)).await;
-            assert!(first.desk.tell(RunnerNews::Text("late".to_owned())).await.is_err(), "it rests");
+            send_end(&first.context, Ok(RunnerEnd::Done)).await;
+            assert!(first.context.tell(RunnerUpdate::Text("late".to_owned())).await.is_err(), "it rests");
             // It works once more, in the same session.
             let again = host.child(child("a")).await?;
             assert_eq!(again.kept, Some(json!(0.25)));
-            send_text(&again.desk, "More.").await;
-            send_end(&again.desk, Err(RunnerError("fell over".to_owned()))).await;
+            send_text(&again.context, "More.").await;
+            send_end(&again.context, Err(RunnerError("fell over".to_owned()))).await;
             // This one is still working at the end.
-            send_text(&host.child(child("c")).await?.desk, "On my way").await;
+            send_text(&host.child(child("c")).await?.context, "On my way").await;
             Ok(RunnerEnd::Done)
         })
     });
@@ -355,12 +358,12 @@ fn cost_usage(dollars: f64) -> Usage {
 async fn remote_subagents_ask_and_stop_individually() {
     let (lab, _) = lab(json!({"permission": {"bash": "ask"}}), |_, host| {
         Box::pin(async move {
-            host.tell(RunnerNews::Begun(json!({}))).await?;
-            let (fixed, free) = (host.child(child("fixed")).await?.desk, child("free"));
-            let free = host.child(RunnerChild { stops: true, ..free }).await?.desk;
+            host.tell(RunnerUpdate::Started(json!({}))).await?;
+            let (fixed, free) = (host.child(child("fixed")).await?.context, child("free"));
+            let free = host.child(RunnerChild { stops: true, ..free }).await?.context;
             let input = json!({"command": "true"}).as_object().unwrap().clone();
             let call = RunnerCall { id: "1".to_owned(), tool: "bash".to_owned(), input, ..RunnerCall::default() };
-            assert_eq!(free.ask(call).await, RunnerAnswer::Allowed);
+            assert_eq!(free.ask(call).await, RunnerDecision::Allowed);
             assert_eq!(host.execute("true", std::path::Path::new(".")).await, Ok(()), "it was allowed already");
             send_text(&free, "Begun.").await;
             free.stopped().await;
@@ -396,11 +399,11 @@ async fn remote_subagents_ask_and_stop_individually() {
 async fn the_number_of_remote_subagents_is_limited() {
     let (lab, _) = lab(json!({"subagents": {"descendants": 1000}}), |_, host| {
         Box::pin(async move {
-            host.tell(RunnerNews::Begun(json!({}))).await?;
+            host.tell(RunnerUpdate::Started(json!({}))).await?;
             let mut deepest = host.clone();
             let mut depth = 0;
             while let Ok(seat) = deepest.child(child(&format!("deep {depth}"))).await {
-                (deepest, depth) = (seat.desk, depth + 1);
+                (deepest, depth) = (seat.context, depth + 1);
             }
             let mut beside = 0;
             while host.child(child(&format!("beside {beside}"))).await.is_ok() {
@@ -423,16 +426,16 @@ async fn the_number_of_remote_subagents_is_limited() {
 }
 
 /// Tries everything a rule can forbid, itself and through a subagent, and reports what it was allowed to do.
-fn try_everything(_: RunnerJob, host: Arc<dyn Desk>) -> BoxFuture<'static, Result<RunnerEnd, RunnerError>> {
+fn try_everything(_: RunnerJob, host: Arc<dyn RunnerContext>) -> BoxFuture<'static, Result<RunnerEnd, RunnerError>> {
     Box::pin(async move {
-        host.tell(RunnerNews::Begun(json!({}))).await?;
-        let below = host.child(child("below")).await?.desk;
+        host.tell(RunnerUpdate::Started(json!({}))).await?;
+        let below = host.child(child("below")).await?.context;
         let here = std::path::Path::new(".");
         let mut allowed = Vec::new();
         for (name, host) in [("own", &host), ("below", &below)] {
             let input = json!({"command": "touch made.txt"}).as_object().unwrap().clone();
             let call = RunnerCall { id: name.to_owned(), tool: "bash".to_owned(), input, ..RunnerCall::default() };
-            if host.ask(call).await == RunnerAnswer::Allowed {
+            if host.ask(call).await == RunnerDecision::Allowed {
                 allowed.push(format!("{name} asks"));
             }
             if host.execute("touch other.txt", here).await.is_ok() {

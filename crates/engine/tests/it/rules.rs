@@ -461,7 +461,7 @@ async fn outcome_in_child(lab: &Lab, way: ChildKind, session: &SessionId, caller
         ChildKind::Forgotten => {
             // Like a session from before these rules were stored.
             let child = resting().await;
-            let mut batch = store::Batch::new(&store::Place::new("", ""));
+            let mut batch = store::Batch::new(&store::Location::new("", ""));
             batch.record("rules", child.as_str(), None, None);
             store(&lab.project).commit(batch).await.unwrap();
             command_outcome(lab, &child, by("free", &script(work())), 1).await
@@ -639,7 +639,7 @@ async fn unreadable_rules_ask_for_everything() {
         CommandOutcome::Ran
     );
     let child = only_child(&lab, &session).await.id;
-    let mut batch = store::Batch::new(&store::Place::new("", ""));
+    let mut batch = store::Batch::new(&store::Location::new("", ""));
     batch.record("rules", child.as_str(), Some(&json!({"careful": "?"})), None);
     store(&lab.project).commit(batch).await.unwrap();
     assert_eq!(command_outcome(&lab, &child, by("free", &script(work())), 1).await, CommandOutcome::Asked);

@@ -14,7 +14,7 @@ use api::{Host, HostError, MessageId, MessageWithParts, PromptInput, Scope, Sess
 use fastrand::Rng;
 use futures::future::{LocalBoxFuture, join_all};
 use serde_json::json;
-use store::{Options, Schedule, Store};
+use store::{Options, Store, WriteSchedule};
 use testkit::TempProject;
 
 use crate::common::family::{background, task};
@@ -158,7 +158,7 @@ impl Play<'_> {
 
     /// Waits until there is nothing left to do.
     async fn settle(&self, store: &Store) {
-        while self.lab.engine.running() > 0 || !store.unfinished().unwrap().is_empty() || tasks_left(store) {
+        while self.lab.engine.running() > 0 || !store.unfinished_sessions().unwrap().is_empty() || tasks_left(store) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -204,7 +204,7 @@ async fn play(lab: &Lab, store: &Store, dice: &Dice) -> Vec<Action> {
         panic!(
             "stuck after {actions:?}: {} turns run, {waiting:?} wait, {:?} have to go on, status {:?}; there is {messages:#?}",
             lab.engine.running(),
-            store.unfinished().unwrap(),
+            store.unfinished_sessions().unwrap(),
             store.statuses().unwrap(),
         );
     }
@@ -232,7 +232,7 @@ fn every_accepted_prompt_ends_in_every_interleaving() {
     runtime.block_on(async {
         let dice: Dice = Arc::new(Mutex::new(Rng::with_seed(0)));
         let drawn = dice.clone();
-        let schedule = Schedule(Arc::new(move || roll(&drawn, STEPS)));
+        let schedule = WriteSchedule(Arc::new(move || roll(&drawn, STEPS)));
         let options = Options { schedule: Some(schedule), ..Options::default() };
         let store = Store::open_with(&folder.path().join("t.db"), options).unwrap();
         let project = TempProject::new();

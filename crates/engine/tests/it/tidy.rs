@@ -8,7 +8,7 @@ use crate::common::{Lab, prompt, script};
 use api::{EventBody, Host, PromptInput, SessionId};
 use config::Dirs;
 use serde_json::json;
-use store::{Batch, Compacted, Place};
+use store::{Batch, CompactOutcome, Location};
 use testkit::TempProject;
 use trefoil_engine::{Engine, TidyOptions, TidyReport};
 
@@ -73,8 +73,8 @@ async fn a_deleted_session_and_its_subagents_leave_nothing_on_the_disk() {
 
     lab.engine.delete_session(&lab.scope, &session).await.unwrap();
     assert!(files(&outputs(&lab)).is_empty(), "outputs are left");
-    assert!(lab.engine.store().removed().unwrap().is_empty());
-    assert_eq!(lab.engine.store().compact().await.unwrap(), Compacted::Whole);
+    assert!(lab.engine.store().unswept_sessions().unwrap().is_empty());
+    assert_eq!(lab.engine.store().compact().await.unwrap(), CompactOutcome::Rewritten);
     assert_eq!(marked_files(&lab.project), Vec::<PathBuf>::new());
     assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap(), TidyReport::default(), "there is nothing more to do");
     assert_eq!(lab.messages(&stays).await.len(), 2, "others have theirs");
@@ -112,7 +112,7 @@ async fn an_interrupted_deletion_is_finished_later() {
     let session = lab.session().await;
     lab.say(&session, &script(loud_command())).await;
     // As if the process had died right after deleting the session.
-    let mut batch = Batch::new(&Place::new("", ""));
+    let mut batch = Batch::new(&Location::new("", ""));
     batch.delete_session(&session);
     lab.engine.store().commit(batch).await.unwrap();
     lab.restart().await;
@@ -202,7 +202,7 @@ async fn expired_sessions_are_removed_unless_active() {
     api::shift_clock(-10 * DAY as i64 * 1000);
     let note = lab.engine.prompt(&lab.scope, &waits, note).await.unwrap();
     api::shift_clock(0);
-    let mut batch = Batch::new(&Place::new("", ""));
+    let mut batch = Batch::new(&Location::new("", ""));
     batch.enqueue(&waits, note.info.id());
     lab.engine.store().commit(batch).await.unwrap();
     let parent = aged_session(&lab, 11).await;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use api::{
-    Desk, EventBody, Host, MessageError, MessageId, PromptInput, Runner, RunnerEnd, RunnerError, RunnerJob, Scope,
-    SessionId,
+    EventBody, Host, MessageError, MessageId, PromptInput, Runner, RunnerContext, RunnerEnd, RunnerError, RunnerJob,
+    Scope, SessionId,
 };
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use store::{Batch, Place, Store};
+use store::{Batch, Location, Store};
 use testkit::{Recorder, TempProject, eventually};
 use trefoil_engine::WatchdogScope;
 
@@ -32,7 +32,7 @@ async fn forgotten_prompt(lab: &Lab, store: &Store) -> (SessionId, MessageId) {
     let session = lab.session().await;
     let note = PromptInput { no_reply: true, ..prompt("Hello") };
     let message = lab.engine.prompt_async(&lab.scope, &session, note).await.unwrap();
-    let mut batch = Batch::new(&Place::new("", "")).durable();
+    let mut batch = Batch::new(&Location::new("", "")).durable();
     batch.enqueue(&session, &message);
     store.commit(batch).await.unwrap();
     (session, message)
@@ -113,7 +113,7 @@ async fn a_background_report_arrives_although_its_process_died() {
 struct PanickingRunner(Arc<AtomicUsize>);
 
 impl Runner for PanickingRunner {
-    fn run(&self, _: RunnerJob, _: Arc<dyn Desk>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
+    fn run(&self, _: RunnerJob, _: Arc<dyn RunnerContext>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Box::pin(async { panic!("it breaks down") })
     }

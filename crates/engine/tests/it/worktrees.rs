@@ -322,7 +322,7 @@ async fn the_next_start_cleans_up_after_a_crash_before_the_session() {
     let root = lab.project.directory();
     let record = json!({"parent": session, "origin": root, "target": root, "main": root, "missing": 0, "filled": false,
         "directory": folder.join(id.as_str()), "branch": format!("trefoil/{id}"), "base": base});
-    let mut batch = store::Batch::new(&store::Place::new(root.as_str(), "p")).durable();
+    let mut batch = store::Batch::new(&store::Location::new(root.as_str(), "p")).durable();
     batch.record("worktree", id.as_str(), Some(&record), None);
     lab.engine.store().commit(batch).await.unwrap();
     let cleaned = lab.engine.clean_worktrees(false).await.unwrap();

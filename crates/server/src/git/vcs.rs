@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::FileDiffStatus;
 use exec::Exec;
 use exec::git::{
-    self, ChangeKind, DIFF, Git, GitError, LIST, MAX_FILES, MAX_NAMES, MAX_PATCH, NAMES, PATCH, Scratch, records,
+    self, ChangeKind, DIFF, Git, GitError, LIST, MAX_FILES, MAX_NAMES, MAX_PATCH, NAMES, PATCH, ScratchIndex, records,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -118,17 +118,17 @@ impl Vcs {
 
     /// The branches.
     pub async fn branches(&self) -> Result<Branches, GitError> {
-        let branch = self.git.known(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await?;
+        let branch = self.git.try_text(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await?;
         Ok(Branches { branch, default_branch: self.default_branch().await? })
     }
 
     /// The branch that others start from: the one the remote names, else the usual names.
     pub async fn default_branch(&self) -> Result<Option<String>, GitError> {
-        let remote = self.git.known(&["symbolic-ref", "--quiet", "--short", "refs/remotes/origin/HEAD"]).await?;
+        let remote = self.git.try_text(&["symbolic-ref", "--quiet", "--short", "refs/remotes/origin/HEAD"]).await?;
         if let Some(name) = remote.as_deref().and_then(|name| name.strip_prefix("origin/")) {
             return Ok(Some(name.to_owned()));
         }
-        let configured = self.git.known(&["config", "--get", "init.defaultBranch"]).await?;
+        let configured = self.git.try_text(&["config", "--get", "init.defaultBranch"]).await?;
         for name in configured.iter().map(String::as_str).chain(["main", "master"]) {
             if self.commit(&format!("refs/heads/{name}")).await?.is_some() {
                 return Ok(Some(name.to_owned()));
@@ -217,7 +217,7 @@ impl Vcs {
         }
         let Some(default) = self.default_branch().await? else { return Ok(head) };
         for name in [format!("refs/remotes/origin/{default}"), format!("refs/heads/{default}")] {
-            if let Some(base) = self.git.known(&["merge-base", &name, "HEAD"]).await? {
+            if let Some(base) = self.git.try_text(&["merge-base", &name, "HEAD"]).await? {
                 return Ok(base);
             }
         }
@@ -279,8 +279,8 @@ impl Vcs {
         if changes.files.is_empty() {
             return Ok(None);
         }
-        let scratch = Scratch::new(&self.scratch).await?;
-        let git = scratch.aside(&self.root).await?;
+        let scratch = ScratchIndex::new(&self.scratch).await?;
+        let git = scratch.redirect_objects(&self.root).await?;
         let add_entries = ["update-index", "-z", "--index-info"];
         let base = git.with_index(scratch.file("before"));
         base.run_with(&add_entries, &changes.base_entries()).await?;
@@ -381,7 +381,7 @@ impl ChangeSet {
 struct Comparison {
     git: Git,
     tree: String,
-    _scratch: Scratch,
+    _scratch: ScratchIndex,
 }
 
 impl Comparison {

@@ -8,7 +8,7 @@ use api::{Host as _, Json, Scope, Session, SessionId, Timestamp};
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use store::{Batch, Place, StoreError};
+use store::{Batch, Location, StoreError};
 
 use crate::State;
 use crate::error::Error;
@@ -177,7 +177,7 @@ async fn write(
     value: Option<&Json>,
     expected: Option<u64>,
 ) -> Result<(), StoreError> {
-    let mut batch = Batch::new(&Place::new("", workspace.project_id.as_str())).durable();
+    let mut batch = Batch::new(&Location::new("", workspace.project_id.as_str())).durable();
     batch.record(NAMESPACE, &workspace.id, value, expected);
     state.engine.store().commit(batch).await.map(drop)
 }

@@ -191,7 +191,7 @@ impl Worktrees {
 
     /// Git for changes in another worktree of the project.
     fn writing_git(&self, tree: impl Into<PathBuf>) -> Git {
-        self.exec.git(tree).patient().writing()
+        self.exec.git(tree).with_long_timeout().writing()
     }
 
     /// Runs the start commands in a worktree.

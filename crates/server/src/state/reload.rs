@@ -1,7 +1,7 @@
 //! Tells clients that what they know of a directory is stale, so that they read it again.
 
 use api::{EventBody, Scope};
-use store::Place;
+use store::Location;
 
 use crate::State;
 
@@ -11,11 +11,11 @@ impl State {
         self.terminals.dispose(self, Some(&scope.directory));
         let project = self.engine.loaded(scope).project.id.clone();
         self.engine.reload(scope);
-        self.announce_reload(&[Place::new(scope.directory.as_str(), project)]);
+        self.announce_reload(&[Location::new(scope.directory.as_str(), project)]);
     }
 
     /// Announces that what was loaded for these places was dropped.
-    pub(crate) fn announce_reload(&self, places: &[Place]) {
+    pub(crate) fn announce_reload(&self, places: &[Location]) {
         for place in places {
             let directory = place.directory.to_string();
             self.publish(&place.directory, &place.project, EventBody::InstanceDisposed { directory });
@@ -23,7 +23,7 @@ impl State {
     }
 
     /// Announces that everything loaded was dropped; `places` lists what it was.
-    pub(crate) fn announce_global_reload(&self, places: &[Place]) {
+    pub(crate) fn announce_global_reload(&self, places: &[Location]) {
         self.announce_reload(places);
         self.publish("global", "", EventBody::GlobalDisposed {});
     }

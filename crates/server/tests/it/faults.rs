@@ -136,7 +136,7 @@ async fn a_waiting_turn_shows_its_status_and_its_caller_gets_the_answer() {
 
 /// A turn that is given up because its end cannot be stored; returns its caller's response.
 async fn abandoned_turn(patience: Duration) -> (u16, Value) {
-    let rig = rig(store::Options { patience, ..store::Options::default() }).await;
+    let rig = rig(store::Options { write_retry_timeout: patience, ..store::Options::default() }).await;
     let session = session(&rig).await;
     let mut events = rig.events("/event").await;
     let gate = rig.project.path().join("go");

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use api::{EventBody, Message, MessageId, Part, PartId, SessionId};
 use reqwest::Method;
 use serde_json::{Value, json};
-use store::{Batch, Place, WATCH_BYTES};
+use store::{Batch, Location, WATCH_BYTES};
 use testkit::{WAIT, eventually};
 
 use crate::common::Rig;
@@ -15,7 +15,7 @@ use crate::common::Rig;
 async fn long_session(rig: &Rig, messages: usize, bytes: usize) -> String {
     let (_, session) = rig.send(Method::POST, "/session", Some(json!({"title": "long"}))).await;
     let id: SessionId = session["id"].as_str().unwrap().parse().unwrap();
-    let mut batch = Batch::new(&Place::new(rig.project.directory(), "p"));
+    let mut batch = Batch::new(&Location::new(rig.project.directory(), "p"));
     for number in 0..messages {
         let info = json!({"role": "user", "id": MessageId::new(), "sessionID": id, "time": {"created": number},
             "agent": "build", "model": {"providerID": "script", "modelID": "demo"}});
@@ -94,7 +94,7 @@ async fn unread_bytes_are_bounded_and_freed_with_their_clients() {
     let mut clients: Vec<TcpStream> = (0..8).map(|_| stalled_client(&rig, "/global/event")).collect();
     let list = long_session(&rig, 300, 20_000).await;
     clients.extend((0..4).map(|_| stalled_client(&rig, &format!("/session/{list}/message"))));
-    let place = Place::new(rig.project.directory(), "p");
+    let place = Location::new(rig.project.directory(), "p");
     let (mut most, message) = (0, "x".repeat(60_000));
     // More than the sockets take.
     for _ in 0..250 {
@@ -102,7 +102,7 @@ async fn unread_bytes_are_bounded_and_freed_with_their_clients() {
         let (title, variant, duration) = (None, "info".to_owned(), None);
         batch.event(EventBody::TuiToastShow { title, message: message.clone(), variant, duration });
         rig.store.commit(batch).await.unwrap();
-        most = most.max(rig.store.unread());
+        most = most.max(rig.store.unread_bytes());
     }
     assert!(most <= WATCH_BYTES, "{most}");
     assert!(metric(&rig, "trefoil_unread_bytes").await > 0, "some bytes wait");
@@ -114,6 +114,6 @@ async fn unread_bytes_are_bounded_and_freed_with_their_clients() {
     let gone = async || metric(&rig, "trefoil_subscribers").await == 0;
     eventually("the server notices that they are gone", gone).await;
     // Only the response of this request.
-    let left = async || metric(&rig, "trefoil_unread_bytes").await == 0 && rig.store.unread() == 0;
+    let left = async || metric(&rig, "trefoil_unread_bytes").await == 0 && rig.store.unread_bytes() == 0;
     eventually("no bytes wait without a client", left).await;
 }

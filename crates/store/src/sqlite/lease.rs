@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use api::{SessionId, Stamp};
+use api::{IdStamp, SessionId};
 use rusqlite::{Connection, OptionalExtension, params};
 use rustix::fs::{FlockOperation, flock};
 
@@ -62,7 +62,7 @@ pub enum AcquireOutcome {
         /// inbox.
         revision: u64,
         /// The greatest stamp among the ids of the session's messages.
-        newest: Stamp,
+        newest: IdStamp,
     },
     /// Another live process holds it.
     HeldElsewhere {

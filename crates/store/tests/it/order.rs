@@ -59,7 +59,7 @@ fn assert_listed(store: &Store, session: &SessionId, wanted: &[MessageId]) {
         let from = store.messages_from(session, id).unwrap().into_iter().map(|(message, _)| message);
         assert_eq!(ids(&from.collect::<Vec<_>>()), wanted[place..]);
     }
-    let stamps = wanted.iter().filter_map(|id| Stamp::of(id.as_str()));
+    let stamps = wanted.iter().filter_map(|id| IdStamp::of(id.as_str()));
     assert_eq!(store.newest_stamp(session).unwrap(), stamps.max().unwrap_or_default());
 }
 

@@ -8,7 +8,7 @@ use api::{
     Usage, WatchItem, WatchScope,
 };
 use futures::{FutureExt as _, StreamExt as _};
-use store::{AskFilter, Batch, Place, SessionQuery, Store, StoreError};
+use store::{AskFilter, Batch, Location, SessionQuery, Store, StoreError};
 
 use super::lab::{Lab, Ran, block_on};
 
@@ -82,7 +82,7 @@ impl Facts {
         };
         let attempts = inbox.first().map_or(0, |row| row.attempts);
         let (bash, read) = (tool("bash"), tool("read"));
-        let owner = store.holder(&session.id).unwrap().map(|holder| holder.owner);
+        let owner = store.lease_holder(&session.id).unwrap().map(|holder| holder.owner);
         let open = store.permissions(&AskFilter::default()).unwrap();
         assert_rows_equal_log(&store, &session.id, &messages, &events);
         assert_counted(&store, &session.id, &messages);
@@ -279,7 +279,7 @@ fn check_calls(lab: &Lab, before: &Facts, after: &Facts) {
 pub fn check_answered(lab: &Lab, ask: &PermissionRequest) {
     let store = lab.journal();
     let answer = |id: &str| {
-        let mut batch = Batch::new(&Place::new("", ""));
+        let mut batch = Batch::new(&Location::new("", ""));
         batch.answer(id, &serde_json::json!({ "reply": "once" }));
         block_on(store.commit(batch)).unwrap_err()
     };

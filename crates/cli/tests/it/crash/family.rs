@@ -68,7 +68,7 @@ impl Family {
     pub fn check_quiet(&self) {
         for session in self.parent.iter().chain(&self.child) {
             assert_eq!(self.store.inbox(&session.id).unwrap(), [], "P2: {session:#?}");
-            assert_eq!(self.store.holder(&session.id).unwrap(), None, "P2: {session:#?}");
+            assert_eq!(self.store.lease_holder(&session.id).unwrap(), None, "P2: {session:#?}");
         }
         for bonds in ["task", "background"] {
             assert_eq!(self.store.records(bonds).unwrap(), [], "a call is bound to a child for ever");

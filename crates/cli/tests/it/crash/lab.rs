@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use api::{Cursor, EventBody};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
-use store::{Batch, Place, Store};
+use store::{Batch, Location, Store};
 use testkit::{TempProject, WAIT};
 
 /// How often dying processes are looked for: nobody tells a stranger of their end.
@@ -53,7 +53,7 @@ impl Lab {
         project.write_home("script.json", json!({ "default": steps }).to_string());
         project.write_home(".config/trefoil/trefoil.json", config.to_string());
         let store = Store::open(&project.path().join("state/trefoil.db")).unwrap();
-        let mut batch = Batch::new(&Place::new("", ""));
+        let mut batch = Batch::new(&Location::new("", ""));
         batch.event(EventBody::LspUpdated {});
         let origin = block_on(store.commit(batch)).unwrap().last.unwrap();
         Self { project, origin, flags }

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
-use testkit::{WAIT, aside};
+use testkit::{WAIT, on_thread};
 
 use facts::{Facts, Stage, check_answered, check_killed, check_settled, interrupted};
 use family::Family;
@@ -179,7 +179,7 @@ fn a_command_that_was_killed_at_work_is_not_repeated_and_leaves_nothing_running(
     let pipe = lab.project.path().join("alive");
     assert!(lab.project.command("mkfifo").arg(&pipe).status().unwrap().success());
     let mut child = lab.start();
-    assert_eq!(aside("the command starts", || std::fs::read_to_string(pipe)).unwrap(), "started\n");
+    assert_eq!(on_thread("the command starts", || std::fs::read_to_string(pipe)).unwrap(), "started\n");
     // The supervisor is held up, so that what it has to kill outlives the program for a while.
     let supervisor = lab.supervisor().unwrap();
     kill_process(supervisor, Signal::STOP).unwrap();

@@ -121,7 +121,7 @@ impl Tree {
     pub fn check_quiet(&self, lab: &Lab) {
         for session in self.parent.iter().chain(self.children.values()) {
             assert_eq!(self.store.inbox(&session.id).unwrap(), [], "P2: {session:#?}");
-            assert_eq!(self.store.holder(&session.id).unwrap(), None, "P2: {session:#?}");
+            assert_eq!(self.store.lease_holder(&session.id).unwrap(), None, "P2: {session:#?}");
         }
         for records in ["task", "background", "started", "blocked", "reported"] {
             assert_eq!(self.store.records(records).unwrap(), [], "{records}");

@@ -59,7 +59,7 @@ impl<'a> Working<'a> {
 
 /// A pipe that a command of the agent reads; returns once it does.
 fn opened(path: std::path::PathBuf) -> File {
-    testkit::aside("somebody opens the gate", || File::options().write(true).open(path)).unwrap()
+    testkit::on_thread("somebody opens the gate", || File::options().write(true).open(path)).unwrap()
 }
 
 #[test]

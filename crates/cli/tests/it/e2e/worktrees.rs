@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use testkit::{aside, until};
+use testkit::{on_thread, until};
 
 use super::rig::{Rig, finish, signal, spawn};
 
@@ -102,7 +102,7 @@ fn git_ends_its_work_without_the_program() {
     let mut run = rig.command(&["run", "--script", &script, "go"]);
     run.env("PATH", path);
     let mut program = spawn(run);
-    assert_eq!(aside("git begins", || std::fs::read_to_string(begun)).unwrap(), "begun\n");
+    assert_eq!(on_thread("git begins", || std::fs::read_to_string(begun)).unwrap(), "begun\n");
     signal(program.id(), Signal::KILL);
     program.wait().unwrap();
     // It is there before git has ended.
@@ -138,8 +138,8 @@ fn git_dies_with_the_program() {
     list.env("PATH", path);
     let mut program = spawn(list);
     // Opened only when git runs.
-    let mut alive = aside("git begins", || std::fs::File::open(pipe)).unwrap();
+    let mut alive = on_thread("git begins", || std::fs::File::open(pipe)).unwrap();
     signal(program.id(), Signal::KILL);
     program.wait().unwrap();
-    assert_eq!(aside("git is gone", move || alive.read(&mut [0])).unwrap(), 0);
+    assert_eq!(on_thread("git is gone", move || alive.read(&mut [0])).unwrap(), 0);
 }

@@ -12,7 +12,7 @@ use api::{
 use config::{Dirs, Inputs, Trust};
 use engine::{Engine, Options};
 use serde_json::{Value, json};
-use testkit::{Recorder, TempProject, WAIT, aside, finish};
+use testkit::{Recorder, TempProject, WAIT, finish, on_thread};
 
 pub struct Lab {
     pub project: TempProject,
@@ -121,14 +121,14 @@ pub fn pipe(lab: &Lab, name: &str) {
 /// What comes through the pipe from whoever opens it.
 pub fn told(lab: &Lab, name: &str) -> String {
     let path = lab.project.path().join(name);
-    let text = aside("somebody writes into the pipe", || std::fs::read_to_string(path).unwrap());
+    let text = on_thread("somebody writes into the pipe", || std::fs::read_to_string(path).unwrap());
     text.trim().to_owned()
 }
 
 /// Says something through the pipe to whoever opens it.
 pub fn tell(lab: &Lab, name: &str, text: &'static str) {
     let path = lab.project.path().join(name);
-    aside("somebody reads from the pipe", move || std::fs::write(path, text).unwrap());
+    on_thread("somebody reads from the pipe", move || std::fs::write(path, text).unwrap());
 }
 
 /// Runs a program to its end.

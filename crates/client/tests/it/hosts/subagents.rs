@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{CreateSession, Host, PermissionReply, PermissionReplyKind, PromptInput, PromptPart, Scope, SessionId};
 use serde_json::json;
-use testkit::{Call, ModelServer, TempProject, WAIT};
+use testkit::{ModelCall, ModelServer, TempProject, WAIT};
 use tokio::time::timeout;
 use trefoil_client::{Ask, MonitorEvent, Subagent, SubagentMonitor, SubagentState, TurnOutcome};
 
@@ -67,7 +67,7 @@ impl Watcher {
     }
 }
 
-async fn delegate(mut call: Call, id: &str, description: &str) {
+async fn delegate(mut call: ModelCall, id: &str, description: &str) {
     let input = json!({"description": description, "prompt": "Do it", "subagent_type": "general"});
     call.tool(id, "task", input).await;
     call.finish("tool_calls").await;

@@ -138,7 +138,7 @@ impl Judge {
             options: Arc::new(options),
             answers: None,
             granted: Arc::from([]),
-            readable: tools::Readable::nothing(),
+            readable: tools::ReadPolicy::nothing(),
         };
         Self {
             runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),

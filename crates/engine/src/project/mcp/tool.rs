@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::mcp::{CallResult, Content, Error, ResourceContents, Servers};
-use api::{Json, JsonMap, Written};
+use api::{Json, JsonMap, SerializedJson};
 use futures::future::BoxFuture;
 use tools::{
     Attachment, Context, Effect, MAX_ATTACHMENT_BYTES, Need, Output, ProgressUpdate, Tool, ToolError, truncate,
@@ -26,7 +26,7 @@ struct ServerTool {
     servers: Arc<Servers>,
     tool: ::mcp::Tool,
     description: Arc<str>,
-    schema: Written,
+    schema: SerializedJson,
 }
 
 impl Tool for ServerTool {
@@ -38,7 +38,7 @@ impl Tool for ServerTool {
         self.description.clone()
     }
 
-    fn schema(&self) -> Written {
+    fn schema(&self) -> SerializedJson {
         self.schema.clone()
     }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt as _};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use store::{Pages, StoreError};
+use store::{MessagePages, StoreError};
 
 use super::session::{SessionPath, whole_number};
 use crate::error::{Error, RequestPart};
@@ -66,7 +66,7 @@ impl PageCursor {
 
 /// A long list of messages that is being streamed.
 struct MessageList {
-    pages: Pages,
+    pages: MessagePages,
     has_begun: bool,
 }
 
@@ -122,7 +122,8 @@ async fn list(request: Request<SessionPath, ListQuery>) -> Result<RawReply<Vec<M
         request.state.engine.session(&request.scope, session).await?;
         let (store, session) = (request.state.engine.store().clone(), session.clone());
         let begin = move || {
-            let mut list = MessageList { pages: store.pages(&session, limit, before.as_ref())?, has_begun: false };
+            let mut list =
+                MessageList { pages: store.message_pages(&session, limit, before.as_ref())?, has_begun: false };
             let messages = list.pages.next_page()?;
             let first = messages.first().filter(|_| list.pages.has_older()).map(PageCursor::of);
             Ok((list.next_json(&messages), first, list))

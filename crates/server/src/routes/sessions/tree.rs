@@ -1,7 +1,8 @@
 //! Subagents: the tree of a session, and operations on it. All but one of these operations are Trefoil's own.
 
 use api::{
-    Budget, BudgetState, Cancelled, Event, Host as _, MessageId, PromptPart, SteerInput, Tree, Worktree, WorktreeDiff,
+    Budget, BudgetState, CancelResult, Event, Host as _, MessageId, PromptPart, SteerInput, Tree, Worktree,
+    WorktreeDiff,
 };
 use axum::http::Method;
 use schemars::JsonSchema;
@@ -126,7 +127,7 @@ async fn resume(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error>
     set_paused(request, false).await
 }
 
-async fn cancel(request: Request<SessionPath>) -> Result<RawReply<Cancelled>, Error> {
+async fn cancel(request: Request<SessionPath>) -> Result<RawReply<CancelResult>, Error> {
     let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
     long_running(&request.state, async move { engine.cancel(&scope, &session).await }).await
 }

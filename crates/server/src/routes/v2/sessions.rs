@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use store::{ByAge, SessionQuery};
+use store::{CreationOrder, SessionQuery};
 
 use super::{DataOnly, NamedModel};
 use crate::State;
@@ -248,14 +248,15 @@ fn read_page(
     limit: usize,
 ) -> Result<SessionPage, Error> {
     let is_backwards = anchor.as_ref().is_some_and(|(_, direction)| *direction == Direction::Previous);
-    let by_age = ByAge { ascending: (filter.order == Order::Asc) != is_backwards, after: anchor.map(|(id, _)| id) };
+    let creation_order =
+        CreationOrder { ascending: (filter.order == Order::Asc) != is_backwards, after: anchor.map(|(id, _)| id) };
     let query = SessionQuery {
         project: filter.project.clone(),
         directory: filter.directory.clone(),
         search: filter.search.clone(),
         path: filter.subpath.clone(),
         workspace: filter.workspace.clone(),
-        by_age: Some(by_age),
+        creation_order: Some(creation_order),
         limit,
         ..SessionQuery::default()
     };

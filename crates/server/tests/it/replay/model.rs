@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use testkit::{Call, ModelServer};
+use testkit::{ModelCall, ModelServer};
 use tokio::sync::watch;
 
 /// One answer of a script.
@@ -45,7 +45,7 @@ pub async fn serve(mut server: ModelServer, go_on: watch::Receiver<bool>) {
     }
 }
 
-async fn answer(mut call: Call, mut go_on: watch::Receiver<bool>, failures: Failures) {
+async fn answer(mut call: ModelCall, mut go_on: watch::Receiver<bool>, failures: Failures) {
     if call.request.tools().is_empty() {
         call.text("Fake session title").await;
         return call.finish("stop").await;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use api::{Message, MessageId, MessagePage, MessageWithParts, Part, PartId, SessionId, Stamp};
+use api::{IdStamp, Message, MessageId, MessagePage, MessageWithParts, Part, PartId, SessionId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::Store;
@@ -60,11 +60,11 @@ pub(super) fn position(conn: &Connection, session: &SessionId, id: &MessageId) -
 }
 
 /// The greatest id stamp among the messages of a session.
-pub(crate) fn newest_stamp(conn: &Connection, session: &SessionId) -> Result<Stamp, StoreError> {
+pub(crate) fn newest_stamp(conn: &Connection, session: &SessionId) -> Result<IdStamp, StoreError> {
     let mut statement =
         conn.prepare_cached("SELECT stamp FROM message WHERE session = ?1 ORDER BY position DESC LIMIT 1")?;
     let found: Option<String> = statement.query_row([session.as_str()], |row| row.get(0)).optional()?;
-    Ok(found.and_then(|digits| Stamp::parse(&digits)).unwrap_or_default())
+    Ok(found.and_then(|digits| IdStamp::parse(&digits)).unwrap_or_default())
 }
 
 fn page(
@@ -178,7 +178,7 @@ impl Store {
     }
 
     /// The greatest id stamp among a session's messages: an id [made after it](MessageId::after) sorts last.
-    pub fn newest_stamp(&self, session: &SessionId) -> Result<Stamp, StoreError> {
+    pub fn newest_stamp(&self, session: &SessionId) -> Result<IdStamp, StoreError> {
         self.read(|conn| newest_stamp(conn, session))
     }
 

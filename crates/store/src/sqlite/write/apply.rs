@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Approval, ApprovalId, Cursor, Event, EventBody, Frame, MessageId, Session, SessionId, Stamp};
+use api::{Approval, ApprovalId, Cursor, Event, EventBody, Frame, IdStamp, MessageId, Session, SessionId};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -311,7 +311,7 @@ fn message(conn: &Connection, id: &MessageId, session: &SessionId, json: &str, i
     if !insert && run(conn, "UPDATE message SET json = ?2 WHERE id = ?1", params![id.as_str(), json])? > 0 {
         return Ok(());
     }
-    let stamp = Stamp::of(id.as_str()).map(|stamp| stamp.to_string()).unwrap_or_default();
+    let stamp = IdStamp::of(id.as_str()).map(|stamp| stamp.to_string()).unwrap_or_default();
     let new = run(
         conn,
         "INSERT INTO message (id, session, position, stamp, turn, json)
