@@ -203,7 +203,7 @@ pub(crate) enum Op {
         session: SessionId,
         used: Box<Usage>,
     },
-    Touched {
+    ChangedFile {
         session: SessionId,
         file: String,
     },

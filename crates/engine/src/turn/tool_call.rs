@@ -553,7 +553,7 @@ impl ToolCall {
             tokio::select! {
                 biased;
                 outcome = &mut work => return Ok(outcome),
-                => () = update_due => => {}
+                () = update_due => {}
             }
             let update = updates.borrow_and_update().clone();
             if let Some(ProgressUpdate { title, metadata }) = update {

@@ -4,7 +4,7 @@
 use api::Json;
 use serde_json::json;
 
-use super::step::Call;
+use super::step::ScriptedCall;
 use super::{Step, Turn};
 use crate::error::bounded;
 use crate::{AssistantContent, CachedMessage, Prompt, PromptMessage, ToolResult};
