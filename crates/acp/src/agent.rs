@@ -1,7 +1,15 @@
 //! The methods of an agent.
 
+mod asks;
+mod blocks;
+mod catalog;
+mod follow;
 mod handshake;
+mod mcp_servers;
+mod open_session;
+mod retry;
 mod sessions;
+mod turn;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +21,11 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::abilities::Abilities;
+pub use mcp_servers::Brought;
+use open_session::Open;
+
+use crate::capabilities::Abilities;
 use crate::editor::Editor;
-use crate::open::Open;
 use crate::rpc::{Error, Handler, Peer, Request, code};
 use crate::{Options, lock};
 

@@ -3,11 +3,11 @@
 
 mod choices;
 mod events;
-mod family;
 mod files;
 mod form;
-mod program;
-mod serve;
+mod handler;
+mod process;
+mod subagents;
 mod terminals;
 
 use std::path::Path;
@@ -22,14 +22,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use choices::{Choice, Choices};
 pub use events::{Answer, Event, Events, Permission};
-pub use family::Subagent;
 pub use files::Root;
 pub use form::{Field, Form, Kind, Read};
-pub use program::Program;
+pub use process::Program;
+pub use subagents::Subagent;
 
 use crate::rpc::{self, Error, Peer, Sink, Source, Waits, code};
 use events::Paced;
-use serve::Server;
+use handler::Server;
 use terminals::Terminals;
 
 /// How long the rest may take to be written when we hang up; the connection itself waits less.

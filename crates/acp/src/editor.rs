@@ -1,5 +1,7 @@
 //! The editor's files and terminals, as the engine of this process uses them.
 
+mod pending;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,8 +17,9 @@ use api::{Content, Environment, EnvironmentError, SessionId, Terminal, TerminalC
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use crate::abilities::Abilities;
-use crate::changes::{Change, Changes, Reads, Terminals};
+pub use pending::{Change, Changes, Reads, Terminals};
+
+use crate::capabilities::Abilities;
 use crate::rpc::{Error, Peer, Waits};
 use crate::{lock, size};
 

@@ -4,25 +4,13 @@
 //! Invariants: nothing durable is kept here; what the client did not announce is never used; every message stays below a
 //! megabyte; no request holds up another one, and no session another session.
 
-mod abilities;
 mod agent;
-mod asks;
-mod blocks;
-mod changes;
-mod choices;
+mod capabilities;
 pub mod client;
 mod editor;
-mod follow;
-mod mcp;
-mod open;
-mod patch;
-mod reach;
 pub mod rpc;
 mod runner;
 mod size;
-mod time;
-mod tool;
-mod turn;
 mod view;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::{Environment, Host, SessionId};
 use tokio_util::sync::CancellationToken;
 
-pub use mcp::Brought;
+pub use agent::Brought;
 use rpc::{Sink, Source};
 pub use runner::Runner;
 

@@ -4,9 +4,9 @@
 //! next job of the same session goes on in it. Subagents that it tells of get [desks](children) of their own.
 
 mod children;
-mod report;
 #[cfg(test)]
 mod tests;
+mod translate;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::client::{Client, ClientError, Event, Events, Options, Permission, Program, Root, Session};
 use children::{Begun, Child};
-use report::Report;
+use translate::Report;
 
 /// How long an agent may take until it is ready for a prompt, unless the configuration says otherwise.
 const START: Duration = Duration::from_secs(60);

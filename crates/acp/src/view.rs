@@ -3,8 +3,11 @@
 //! A view shows one session that the client has opened, and the subagents below it. Feeding it the same thing twice shows
 //! it once, so that the stored state may be fed again whenever events may be missing.
 
-mod child;
-mod stream;
+mod subagent;
+pub mod time;
+pub mod tool_call;
+mod transcript;
+pub mod unified_diff;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,11 +22,10 @@ use api::{
 };
 use indexmap::IndexSet;
 
-use crate::abilities::Abilities;
-use crate::changes::Changes;
-use crate::time;
-use child::Child;
-use stream::Stream;
+use crate::capabilities::Abilities;
+use crate::editor::Changes;
+use subagent::Child;
+use transcript::Stream;
 
 /// So many answers are known to have been shown to their end: more than are read again after a gap.
 const ENDED: usize = 256;
@@ -115,8 +117,8 @@ pub struct Settled {
 impl Settled {
     /// Of the newest messages of a session, or of all: the `whole`.
     pub fn of(messages: &[MessageWithParts], whole: bool) -> Self {
-        let count = messages.iter().take_while(|message| stream::is_settled(message)).count();
-        let newest = messages[..count].iter().skip(count.saturating_sub(stream::MESSAGES));
+        let count = messages.iter().take_while(|message| transcript::is_settled(message)).count();
+        let newest = messages[..count].iter().skip(count.saturating_sub(transcript::MESSAGES));
         let newest = newest.map(|message| message.info.id().clone()).collect();
         Self { messages: newest, all: count == messages.len(), whole }
     }
@@ -206,7 +208,7 @@ impl View {
         let mut acts = Vec::new();
         let session = message.info.session_id().clone();
         self.message(&session, &message.info);
-        for part in message.parts.iter().filter(|part| !stream::is_growing(part)) {
+        for part in message.parts.iter().filter(|part| !transcript::is_growing(part)) {
             self.part(&session, part, replay, &mut acts);
         }
         acts

@@ -15,7 +15,7 @@ use api::{ProviderSource, Scope};
 use serde_json::{Value, json};
 
 use super::Agent;
-use crate::abilities::Abilities;
+use crate::capabilities::Abilities;
 use crate::lock;
 use crate::rpc::Error;
 

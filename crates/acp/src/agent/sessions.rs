@@ -17,13 +17,13 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Agent, MAX_OPEN, not_found, session_id};
-use crate::blocks::check_directory;
-use crate::choices::{Choices, Chosen};
-use crate::open::{Open, REREAD};
+use super::blocks::check_directory;
+use super::catalog::{Choices, Chosen};
+use super::open_session::{Open, REREAD};
+use super::{Agent, MAX_OPEN, mcp_servers, not_found, session_id};
+use crate::lock;
 use crate::rpc::{Error, Request};
-use crate::view::plan;
-use crate::{lock, mcp, time};
+use crate::view::{plan, time};
 
 /// Sessions of a page.
 const PAGE: usize = 50;
@@ -58,7 +58,7 @@ impl Agent {
     pub(super) async fn new_session(self: &Arc<Self>, request: Request, params: &Value) {
         let made = async {
             let scope = check_directory(params.get("cwd"), self.is_local())?;
-            let servers = mcp::servers(params.get("mcpServers"))?;
+            let servers = mcp_servers::parse(params.get("mcpServers"))?;
             let roots = roots(params)?;
             let input = CreateSession {
                 metadata: remember(&roots),
@@ -98,7 +98,7 @@ impl Agent {
         let loaded = async {
             let id = session_id(params)?;
             check_directory(params.get("cwd"), false)?;
-            let servers = mcp::servers(params.get("mcpServers"))?;
+            let servers = mcp_servers::parse(params.get("mcpServers"))?;
             let session = self.find(params, &id).await?;
             let given = roots(params)?;
             let session = self.with_roots(session, &given).await?;
@@ -130,7 +130,7 @@ impl Agent {
         let forked = async {
             let id = session_id(params)?;
             check_directory(params.get("cwd"), false)?;
-            let servers = mcp::servers(params.get("mcpServers"))?;
+            let servers = mcp_servers::parse(params.get("mcpServers"))?;
             let origin = self.find(params, &id).await?;
             let scope = Scope::new(origin.directory.clone());
             let events = self.watch(&scope.directory, None).await?;

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::family::{Family, Subagent};
 use super::form::Form;
+use super::subagents::{Family, Subagent};
 use crate::rpc::{Received, Request, Source};
 
 /// Messages that may wait.

@@ -6,7 +6,7 @@ use api::{Desk, RunnerChild, RunnerEnd, RunnerError, RunnerNews};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::report::Report;
+use super::translate::Report;
 use super::{Failure, Work};
 use crate::client::{Client, Subagent};
 

@@ -9,9 +9,9 @@ use futures::stream::{BoxStream, Fuse};
 use futures::{FutureExt as _, StreamExt as _};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::open_session::Open;
 use crate::agent::Agent;
 use crate::lock;
-use crate::open::Open;
 
 /// The most subagents that are looked for.
 const MAX_FAMILY: usize = 1_000;

@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::open_session::Open;
 use crate::agent::Agent;
-use crate::changes::Change;
-use crate::open::Open;
+use crate::editor::Change;
 use crate::rpc::{Error, Waits};
-use crate::view::{Act, Asked};
-use crate::{lock, patch, size, tool};
+use crate::view::{Act, Asked, tool_call, unified_diff};
+use crate::{lock, size};
 
 /// The longest name of an option.
 const MAX_OPTION: usize = 1 << 10;
@@ -162,7 +162,7 @@ impl Agent {
             "bash" => (ToolKind::Execute, text("command").map(str::to_owned)),
             "edit" => (ToolKind::Edit, text("filepath").map(str::to_owned)),
             "external_directory" => (ToolKind::Other, text("parentDir").map(str::to_owned)),
-            other => (tool::kind(other), None),
+            other => (tool_call::kind(other), None),
         };
         let title = title.unwrap_or_else(|| format!("{} {}", request.permission, request.patterns.join(", ")));
         let title = match &asked.by {
@@ -181,7 +181,7 @@ impl Agent {
         let mut content = Vec::new();
         for (path, diff) in diffs(metadata, file.as_deref().filter(|_| named)) {
             if let Some(change) = self.whole(open, path, diff).await {
-                content.push(tool::diff(change, &mut room));
+                content.push(tool_call::diff(change, &mut room));
             }
         }
         if content.is_empty() { fields } else { fields.content(content) }
@@ -190,7 +190,7 @@ impl Agent {
     /// A change with the whole file around it, as far as that can be read.
     async fn whole(&self, open: &Open, path: &Path, diff: &str) -> Option<Change> {
         if let Some(before) = open.reads.take(path)
-            && let Some(new) = patch::apply(diff, before.as_deref().unwrap_or_default())
+            && let Some(new) = unified_diff::apply(diff, before.as_deref().unwrap_or_default())
         {
             return Some(Change { path: path.to_owned(), old: before, new });
         }
@@ -199,10 +199,10 @@ impl Agent {
             None => self.host().file(&open.scope, &path.to_string_lossy()).await.ok().map(|file| file.content),
         };
         let path = path.to_owned();
-        if let Some(new) = patch::apply(diff, before.as_deref().unwrap_or_default()) {
+        if let Some(new) = unified_diff::apply(diff, before.as_deref().unwrap_or_default()) {
             return Some(Change { path, old: before, new });
         }
-        let (old, new) = patch::sides(diff)?;
+        let (old, new) = unified_diff::sides(diff)?;
         Some(Change { path, old: Some(old), new })
     }
 
@@ -283,7 +283,7 @@ impl Agent {
                 let fields = ToolCallUpdateFields::new()
                     .kind(ToolKind::Other)
                     .title(size::cut(&question.question, 8 << 10))
-                    .content(vec![tool::text(&details.join("\n"))]);
+                    .content(vec![tool_call::text(&details.join("\n"))]);
                 let answer = self.choose(asked, fields, options).await?.and_then(|option| option.parse().ok());
                 match answer.filter(|index| *index < question.options.len() && !chosen.contains(index)) {
                     Some(index) => chosen.push(index),

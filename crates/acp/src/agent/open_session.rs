@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::abilities::Abilities;
-use crate::changes::{Changes, Reads, Terminals};
-use crate::choices::{Choices, Chosen};
+use super::catalog::{Choices, Chosen};
+use crate::capabilities::Abilities;
+use crate::editor::{Changes, Reads, Terminals};
 use crate::lock;
 use crate::rpc::{Growing, Peer};
 use crate::size;
@@ -274,7 +274,7 @@ fn terminal(update: &SessionUpdate) -> Option<String> {
 
 async fn tell(peer: &Peer, session: &SessionId, update: SessionUpdate) {
     if let SessionUpdate::ToolCall(call) = &update {
-        let params = serde_json::json!({ "sessionId": session, "update": crate::tool::whole_call(call) });
+        let params = serde_json::json!({ "sessionId": session, "update": crate::view::tool_call::whole_call(call) });
         return peer.tell("session/update", &params).await;
     }
     let params = SessionNotification::new(session.to_string(), update);

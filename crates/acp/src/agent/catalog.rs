@@ -11,7 +11,7 @@ use api::{
 };
 use serde_json::{Value, json};
 
-use crate::abilities::Abilities;
+use crate::capabilities::Abilities;
 use crate::rpc::Error;
 
 /// The effort that leaves the model as it is.

@@ -92,7 +92,7 @@ async fn until_rest(host: &dyn Host, scope: &Scope, session: &SessionId) -> Resu
 }
 
 /// Reads `mcpServers`, in the current form and in those of older clients: `type` `local` or `remote`, a command as a list.
-pub fn servers(given: Option<&Json>) -> Result<IndexMap<String, McpConfig>, Error> {
+pub fn parse(given: Option<&Json>) -> Result<IndexMap<String, McpConfig>, Error> {
     let list = match given {
         None | Some(Json::Null) => return Ok(IndexMap::new()),
         Some(Json::Array(list)) => list,
@@ -176,7 +176,7 @@ mod tests {
             {"name": "d", "type": "sse", "url": "https://d.example", "headers": []},
             {"name": "e", "type": "remote", "url": "https://e.example", "headers": {"H": "1"}},
         ]);
-        let servers = servers(Some(&list)).unwrap();
+        let servers = parse(Some(&list)).unwrap();
         assert_eq!(servers.keys().collect::<Vec<_>>(), ["a", "b", "c", "d", "e"]);
         let McpConfig::Local { command, environment, .. } = &servers["a"] else { panic!("not local") };
         assert_eq!((command.join(" "), environment.as_ref().unwrap()["K"].as_str()), ("/bin/a -x".to_owned(), "v"));
@@ -198,9 +198,9 @@ mod tests {
             (json!([{"name": "a", "command": "x"}, {"name": "a", "command": "y"}]), "twice"),
             (json!([5]), "mcpServers[0].name"),
         ] {
-            let error = servers(Some(&list)).unwrap_err();
+            let error = parse(Some(&list)).unwrap_err();
             assert!(error.message.contains(want), "{list}: {error}");
         }
-        assert!(servers(None).unwrap().is_empty());
+        assert!(parse(None).unwrap().is_empty());
     }
 }

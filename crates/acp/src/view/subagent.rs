@@ -13,9 +13,9 @@ use api::{
 use indexmap::IndexMap;
 use serde_json::json;
 
-use super::stream::Stream;
-use super::{Act, Asked, View};
-use crate::{size, tool};
+use super::transcript::Stream;
+use super::{Act, Asked, View, tool_call};
+use crate::size;
 
 /// The most subagents of one session that are followed; the engine allows fewer.
 const MAX_CHILDREN: usize = 1_000;
@@ -228,7 +228,7 @@ impl View {
             .title(title)
             .raw_input(size::fit(running.input.clone(), size::RAW))
             .raw_output(size::fit(json!({ "metadata": metadata }), size::RAW));
-        Some(if text.is_empty() { fields } else { fields.content(vec![tool::text(&text)]) })
+        Some(if text.is_empty() { fields } else { fields.content(vec![tool_call::text(&text)]) })
     }
 
     pub(super) fn child_asked(

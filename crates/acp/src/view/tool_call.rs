@@ -11,8 +11,9 @@ use api::{Json, JsonMap, Part, ToolPart, ToolState};
 use base64::Engine as _;
 use serde_json::json;
 
-use crate::changes::{Change, Changes};
-use crate::{patch, size};
+use super::unified_diff;
+use crate::editor::{Change, Changes};
+use crate::size;
 
 /// The most files of one call that are shown with their changes.
 const MAX_DIFFS: usize = 50;
@@ -217,7 +218,7 @@ impl Shown<'_> {
             let new = input["content"].as_str().unwrap_or_default().to_owned();
             return vec![Change { path, old: None, new }];
         }
-        let sides = metadata.get("diff").and_then(Json::as_str).and_then(patch::sides);
+        let sides = metadata.get("diff").and_then(Json::as_str).and_then(unified_diff::sides);
         sides.map(|(old, new)| Change { path, old: Some(old), new }).into_iter().collect()
     }
 }
@@ -230,7 +231,7 @@ fn files(metadata: Option<&JsonMap>) -> impl Iterator<Item = &Json> {
 fn patched(file: &Json, changes: &Changes) -> Option<Change> {
     let path = PathBuf::from(file["movePath"].as_str().or(file["filePath"].as_str())?);
     changes.take(&path).or_else(|| {
-        let (old, new) = patch::sides(file["patch"].as_str()?)?;
+        let (old, new) = unified_diff::sides(file["patch"].as_str()?)?;
         Some(Change { path, old: (file["type"] != "add").then_some(old), new })
     })
 }

@@ -11,9 +11,9 @@ use api::{
     ToolRef,
 };
 
+use super::tool_call::{self, Shown};
 use super::{Act, Voice, call_update};
-use crate::changes::Changes;
-use crate::tool::{self, Shown};
+use crate::editor::Changes;
 
 /// The newest messages that are told apart from others: more than are read again after a gap.
 pub const MESSAGES: usize = 512;
@@ -165,7 +165,7 @@ impl Stream {
             }
             Part::Tool(tool) => self.tool(tool, replay, changes, progress, acts),
             Part::File(_) if self.visible => {
-                if let Some(block) = tool::attachment(part) {
+                if let Some(block) = tool_call::attachment(part) {
                     let chunk = ContentChunk::new(block).message_id(message_id(&message));
                     acts.push(Act::Update(self.session.clone(), Box::new(SessionUpdate::AgentMessageChunk(chunk))));
                 }
@@ -191,7 +191,7 @@ impl Stream {
             Part::Subtask(task) => {
                 ContentBlock::Text(TextContent::new(crate::size::cut(&task.prompt, crate::size::TEXT)))
             }
-            Part::File(_) => match tool::resource(part).or_else(|| tool::attachment(part)) {
+            Part::File(_) => match tool_call::resource(part).or_else(|| tool_call::attachment(part)) {
                 Some(block) => block,
                 None => return,
             },

@@ -8,10 +8,10 @@ use api::{Bound, CommandInput, Message, MessageError, MessageWithParts, PromptIn
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::blocks::{self, Wanted};
+use super::open_session::Open;
 use crate::agent::Agent;
-use crate::blocks::{self, Wanted};
 use crate::lock;
-use crate::open::Open;
 use crate::rpc::{Error, code};
 use crate::view::Used;
 
