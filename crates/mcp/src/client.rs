@@ -12,10 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::Error;
-use crate::http::Http;
-use crate::message::beginning;
-use crate::peer::Peer;
-use crate::stdio::Stdio;
+use crate::rpc::{Peer, beginning};
+use crate::transport::Transport;
 
 /// The version that we speak; a server may answer with an older one.
 const VERSION: &str = "2025-06-18";
@@ -28,12 +26,6 @@ const CALL_MAX: Duration = Duration::from_secs(3600);
 const CANCEL_WAIT: Duration = Duration::from_secs(5);
 /// The longest instructions of a server.
 const INSTRUCTIONS_MAX: usize = 16 << 10;
-
-/// How messages travel.
-pub(crate) enum Transport {
-    Stdio(Stdio),
-    Http(Http),
-}
 
 /// What a connection's tasks need. Dropping it ends the server, if it is a program.
 pub(crate) struct Wires {

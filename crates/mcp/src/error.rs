@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::message::MESSAGE_MAX;
+use crate::rpc::MESSAGE_MAX;
 
 /// Why a server could not be used, or a call of it did not work. The text is for humans and for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,27 +5,20 @@
 //! data: its names are made harmless, its sizes are limited. A local server runs below a supervisor ([`exec::Exec::pipes`]),
 //! so it is gone when Trefoil is.
 
-mod auth;
-mod browser;
 mod client;
-mod connect;
 mod error;
-mod http;
-mod link;
-mod list;
-mod message;
-mod name;
-mod peer;
+mod http_client;
+mod names;
+mod oauth;
+mod protocol;
+mod rpc;
 mod servers;
-mod sse;
-mod stdio;
-mod store;
-mod web;
+mod transport;
 
 pub use error::Error;
-pub use list::{CallResult, Content, Prompt, PromptArgument, Resource, ResourceContents, ResourceTemplate, Tool};
-pub use message::MESSAGE_MAX;
-pub use name::{prompt_name, resource_key, sanitized, tool_name};
+pub use names::{prompt_name, resource_key, sanitized, tool_name};
+pub use protocol::{CallResult, Content, Prompt, PromptArgument, Resource, ResourceContents, ResourceTemplate, Tool};
+pub use rpc::MESSAGE_MAX;
 pub use servers::{Authorization, Instructions, Servers, Setup};
 
 /// A lock whose holder panicked is still good: everything behind these locks is plain data.

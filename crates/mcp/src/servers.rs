@@ -1,5 +1,8 @@
 //! The servers of a directory or of a session: which there are, how it is with each, and what they offer together.
 
+mod connect;
+mod link;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -14,14 +17,13 @@ use tokio::time::{timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::auth::{Auth, Flow};
-use crate::browser::Listener;
 use crate::client::Limits;
-use crate::connect::{auth_of, is_enabled};
 use crate::error::{Challenge, Error};
-use crate::link::{Connection, Link, State};
-use crate::list::{CallResult, Prompt, PromptText, Resource, ResourceContents, ResourceTemplate, Tool};
 use crate::lock;
+use crate::oauth::{Auth, Flow, Listener};
+use crate::protocol::{CallResult, Prompt, PromptText, Resource, ResourceContents, ResourceTemplate, Tool};
+use connect::{auth_of, is_enabled};
+use link::{Connection, Link, State};
 
 /// The most servers of one directory or session.
 const SERVERS_MAX: usize = 64;

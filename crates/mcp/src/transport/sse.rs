@@ -1,7 +1,7 @@
 //! Server-sent events: bytes in, events out. Pure, and bounded.
 
 use crate::error::Error;
-use crate::message::MESSAGE_MAX;
+use crate::rpc::MESSAGE_MAX;
 
 /// One event.
 #[derive(Debug, Default, PartialEq, Eq)]

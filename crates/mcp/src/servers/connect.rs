@@ -8,14 +8,14 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 use url::Url;
 
-use crate::auth::Auth;
-use crate::client::{Client, Transport, Wires};
+use super::Setup;
+use crate::client::{Client, Wires};
 use crate::error::Error;
-use crate::http::Http;
-use crate::servers::Setup;
-use crate::stdio::{Program, Stdio};
-use crate::store::Store;
-use crate::web;
+use crate::http_client;
+use crate::oauth::{Auth, Store};
+use crate::transport::Transport;
+use crate::transport::http::Http;
+use crate::transport::stdio::{Program, Stdio};
 
 /// How long a start or a list may take, if nothing is configured.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ pub(crate) fn auth_of(setup: &Setup, name: &str, config: &McpConfig) -> Result<O
         Some(McpOAuth::Config(oauth)) => oauth.clone(),
         Some(McpOAuth::Off(true)) | None => Default::default(),
     };
-    Ok(Some(Arc::new(Auth::new(name, web::address(url)?, oauth, Store::new(&setup.data)))))
+    Ok(Some(Arc::new(Auth::new(name, http_client::address(url)?, oauth, Store::new(&setup.data)))))
 }
 
 /// Connects to a server.
@@ -58,7 +58,7 @@ pub(crate) async fn connect(setup: &Setup, name: &str, config: &McpConfig, limit
             Client::open(wires, Transport::Stdio(stdio), &setup.version, limit).await
         }
         McpConfig::Remote { url, headers, .. } => {
-            let url = web::address(url)?;
+            let url = http_client::address(url)?;
             let headers = header_map(headers.iter().flatten())?;
             let http = Http::new(url, headers, auth_of(setup, name, config)?)?;
             let transport = Transport::Http(http.clone());

@@ -7,7 +7,7 @@ use reqwest::{Client, Response, redirect};
 use url::Url;
 
 use crate::error::Error;
-use crate::message::beginning;
+use crate::rpc::beginning;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);

@@ -7,9 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use url::Url;
 
-use crate::auth::Flow;
+use super::Flow;
 use crate::error::Error;
-use crate::message::beginning;
+use crate::rpc::beginning;
 
 /// How long a human may take.
 const HUMAN: Duration = Duration::from_secs(300);

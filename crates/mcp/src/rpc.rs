@@ -1,9 +1,12 @@
 //! JSON-RPC messages, and the bounded splitting of a stream into lines.
 
+mod peer;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use api::Json;
+pub(crate) use peer::Peer;
 
 /// The largest message that is read, in bytes.
 pub const MESSAGE_MAX: usize = 16 << 20;

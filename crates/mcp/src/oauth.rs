@@ -1,5 +1,8 @@
 //! OAuth as MCP servers want it: discovery, registration, a code with PKCE, tokens that are renewed.
 
+mod callback;
+mod store;
+
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -16,10 +19,13 @@ use tokio::sync::Mutex as AsyncMutex;
 use url::Url;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
+pub(crate) use callback::Listener;
+pub(crate) use store::Store;
+
 use crate::error::{Challenge, Error};
+use crate::http_client::{self, lost};
 use crate::lock;
-use crate::store::{ClientInfo, Entry, Store, Tokens};
-use crate::web::{self, lost};
+use store::{ClientInfo, Entry, Tokens};
 
 /// Where a browser brings the code, unless the configuration says otherwise.
 const PORT: u16 = 19876;
@@ -220,7 +226,7 @@ impl Auth {
     fn redirect(&self) -> Result<Url, Error> {
         let port = self.config.callback_port.unwrap_or(PORT);
         let text = self.config.redirect_uri.clone().unwrap_or_else(|| format!("http://127.0.0.1:{port}{PATH}"));
-        web::address(&text)
+        http_client::address(&text)
     }
 
     /// Asks where tokens come from.
@@ -275,7 +281,7 @@ impl Auth {
 
     /// An address that a server named: encrypted, or on this machine, or on the very server that was configured so.
     fn endpoint(&self, text: &str) -> Result<Url, Error> {
-        let url = web::address(text)?;
+        let url = http_client::address(text)?;
         if url.scheme() == "https" || ::web::is_local(&url) || url.origin() == self.server.origin() {
             return Ok(url);
         }
@@ -285,11 +291,11 @@ impl Auth {
     /// A description, if there is one at that place.
     async fn fetch<T: DeserializeOwned>(&self, url: &Url) -> Option<T> {
         let get = async {
-            let response = web::client(url)?.get(url.clone()).send().await.map_err(lost)?;
+            let response = http_client::client(url)?.get(url.clone()).send().await.map_err(lost)?;
             if !response.status().is_success() {
                 return Err(Error::Http { status: response.status().as_u16(), text: String::new() });
             }
-            web::body(response, BODY_MAX).await
+            http_client::body(response, BODY_MAX).await
         };
         let body = tokio::time::timeout(WAIT, get).await.ok()?.ok()?;
         serde_json::from_slice(&body).ok()
@@ -321,11 +327,12 @@ impl Auth {
         }
         let endpoint = self.endpoint(endpoint)?;
         let post = async {
-            let response = web::client(&endpoint)?.post(endpoint.clone()).json(&client).send().await.map_err(lost)?;
+            let response =
+                http_client::client(&endpoint)?.post(endpoint.clone()).json(&client).send().await.map_err(lost)?;
             if !response.status().is_success() {
-                return Err(web::refused(response).await);
+                return Err(http_client::refused(response).await);
             }
-            web::body(response, BODY_MAX).await
+            http_client::body(response, BODY_MAX).await
         };
         let refused = |why: String| {
             Error::Registration(format!(
@@ -348,9 +355,9 @@ impl Auth {
         let post = async {
             let response = request.send().await.map_err(lost)?;
             if !response.status().is_success() {
-                return Err(web::refused(response).await);
+                return Err(http_client::refused(response).await);
             }
-            web::body(response, BODY_MAX).await
+            http_client::body(response, BODY_MAX).await
         };
         let body = tokio::time::timeout(WAIT, post).await.map_err(|_| Error::Timeout(WAIT))??;
         let granted: Granted =
@@ -375,7 +382,7 @@ impl Auth {
         if let Some(resource) = &source.resource {
             body.append_pair("resource", resource);
         }
-        let mut request = web::client(&endpoint)?.post(endpoint).header("accept", "application/json");
+        let mut request = http_client::client(&endpoint)?.post(endpoint).header("accept", "application/json");
         let methods = &source.endpoints.token_endpoint_auth_methods_supported;
         match &client.client_secret {
             // Without a word about it, the standard says basic.

@@ -10,9 +10,9 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::{Message, beginning};
 use crate::error::Error;
 use crate::lock;
-use crate::message::{Message, beginning};
 
 /// The most requests that wait for one server.
 const PENDING_MAX: usize = 256;

@@ -10,13 +10,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
-use crate::auth::Auth;
+use super::sse::Reader;
 use crate::error::{Challenge, Error};
+use crate::http_client::{self, lost};
 use crate::lock;
-use crate::message::MESSAGE_MAX;
-use crate::peer::Peer;
-use crate::sse::Reader;
-use crate::web::{self, lost};
+use crate::oauth::Auth;
+use crate::rpc::{MESSAGE_MAX, Peer};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -47,7 +46,7 @@ struct Inner {
 
 impl Http {
     pub(crate) fn new(url: Url, headers: HeaderMap, auth: Option<Arc<Auth>>) -> Result<Self, Error> {
-        let client = web::client(&url)?;
+        let client = http_client::client(&url)?;
         let (session, version, endpoint) = Default::default();
         Ok(Self { inner: Arc::new(Inner { client, url, headers, auth, session, version, endpoint }) })
     }
@@ -68,7 +67,7 @@ impl Http {
             return Err(Error::Forgotten);
         }
         if !response.status().is_success() {
-            return Err(web::refused(response).await);
+            return Err(http_client::refused(response).await);
         }
         if older {
             // Its answer comes on the stream that is open already.
@@ -83,7 +82,7 @@ impl Http {
         if is_stream(&response) {
             return self.follow(response, peer, |_| {}).await;
         }
-        let body = web::body(response, MESSAGE_MAX).await?;
+        let body = http_client::body(response, MESSAGE_MAX).await?;
         if body.trim_ascii().is_empty() {
             return Ok(());
         }
@@ -122,7 +121,7 @@ impl Http {
     ) -> Result<(), Error> {
         let response = self.request(Method::GET, &self.inner.url, None).await?;
         if !response.status().is_success() {
-            return Err(web::refused(response).await);
+            return Err(http_client::refused(response).await);
         }
         if !is_stream(&response) {
             return Err(Error::Answer("this is not the address of an MCP server".to_owned()));
@@ -170,7 +169,7 @@ impl Http {
         if response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
-        let Some(auth) = auth else { return Err(web::refused(response).await) };
+        let Some(auth) = auth else { return Err(http_client::refused(response).await) };
         let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|header| header.to_str().ok());
         let challenge = challenge.map(Challenge::parse).unwrap_or_default();
         if let Some(token) = token

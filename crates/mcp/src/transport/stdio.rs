@@ -14,8 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::Error;
-use crate::message::{Line, Lines, MESSAGE_MAX, beginning};
-use crate::peer::Peer;
+use crate::rpc::{Line, Lines, MESSAGE_MAX, Peer, beginning};
 
 /// Messages that wait to be written.
 const QUEUE: usize = 64;

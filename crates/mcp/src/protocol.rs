@@ -39,9 +39,9 @@ pub(crate) fn tools(server: &str, entries: Vec<ToolEntry>) -> Vec<Tool> {
     let mut bytes = 0;
     let mut tools: Vec<Tool> = Vec::new();
     for entry in entries {
-        let description = crate::message::beginning(&entry.description.unwrap_or_default(), DESCRIPTION_MAX);
+        let description = crate::rpc::beginning(&entry.description.unwrap_or_default(), DESCRIPTION_MAX);
         let schema = entry.schema.as_deref().map_or("{}", RawValue::get);
-        let name = crate::name::tool_name(server, &entry.name);
+        let name = crate::names::tool_name(server, &entry.name);
         bytes += description.len() + schema.len() + name.len();
         if bytes > TOOLS_BYTES {
             tracing::warn!(server, tools = tools.len(), "the MCP server has too many tools; the rest is left out");

@@ -8,12 +8,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::Setup;
+use super::connect::{auth_of, connect, timeout_of};
 use crate::client::Client;
-use crate::connect::{auth_of, connect, timeout_of};
 use crate::error::{Challenge, Error};
-use crate::list::{self, Prompt, Tool, ToolEntry};
 use crate::lock;
-use crate::servers::Setup;
+use crate::protocol::{self, Prompt, Tool, ToolEntry};
 
 /// The pause between two looks at the tools of a server that changes them all the time.
 const RELIST_PAUSE: Duration = Duration::from_secs(1);
@@ -73,7 +73,7 @@ impl Connection {
         let limit = self.limits.0;
         if self.client.has("tools") {
             let entries: Vec<ToolEntry> = self.client.list("tools/list", "tools", limit).await?;
-            *lock(&self.tools) = list::tools(&self.name, entries).into();
+            *lock(&self.tools) = protocol::tools(&self.name, entries).into();
         }
         if self.client.has("prompts") {
             let prompts = self.client.list::<Prompt>("prompts/list", "prompts", limit).await;
