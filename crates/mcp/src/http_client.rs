@@ -1,4 +1,4 @@
-//! HTTP towards servers: clients, bounded bodies, and which addresses may be called.
+//! HTTP clients, bounded bodies, and which URLs may be called.
 
 use std::time::Duration;
 
@@ -7,43 +7,47 @@ use reqwest::{Client, Response, redirect};
 use url::Url;
 
 use crate::error::Error;
-use crate::rpc::beginning;
+use crate::rpc::truncated;
 
-/// How long a connection may take.
-const CONNECT: Duration = Duration::from_secs(10);
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most redirects of one request.
-const REDIRECTS: usize = 5;
-/// What an error quotes of an answer.
-const QUOTED: usize = 500;
+const MAX_REDIRECTS: usize = 5;
+/// How much of a response an error quotes, in bytes.
+const MAX_QUOTED: usize = 500;
 
-/// A client for that address. Redirects are followed only on the same server: configured headers are meant for it alone.
+/// A client for a URL. It follows redirects only on the same server, because configured headers are meant for that
+/// server alone.
 pub(crate) fn client(url: &Url) -> Result<Client, Error> {
-    let same = redirect::Policy::custom(|attempt| {
+    let same_server = redirect::Policy::custom(|attempt| {
         let first = attempt.previous().first().map(Url::origin);
-        if attempt.previous().len() <= REDIRECTS && first.is_some_and(|first| first == attempt.url().origin()) {
+        if attempt.previous().len() <= MAX_REDIRECTS && first.is_some_and(|first| first == attempt.url().origin()) {
             attempt.follow()
         } else {
             attempt.stop()
         }
     });
-    let builder = Reach::of(url).client(CONNECT).map_err(|error| Error::Closed(error.to_string()))?;
-    builder.redirect(same).build().map_err(|error| Error::Closed(format!("The HTTP client cannot be built: {error}")))
+    let builder = Reach::of(url).client(CONNECT_TIMEOUT).map_err(|error| Error::Closed(error.to_string()))?;
+    builder
+        .redirect(same_server)
+        .build()
+        .map_err(|error| Error::Closed(format!("The HTTP client cannot be built: {error}")))
 }
 
-/// The address of a server.
-pub(crate) fn address(text: &str) -> Result<Url, Error> {
-    let url = Url::parse(text).map_err(|error| Error::Config(format!("{text:?} is not an address: {error}")))?;
+/// Parses the URL of a server.
+pub(crate) fn parse_url(text: &str) -> Result<Url, Error> {
+    let url = Url::parse(text).map_err(|error| Error::Config(format!("{text:?} is not a URL: {error}")))?;
     if matches!(url.scheme(), "http" | "https") && url.has_host() {
         return Ok(url);
     }
-    Err(Error::Config(format!("{text:?} is not an http or https address")))
+    Err(Error::Config(format!("{text:?} is not an http or https URL")))
 }
 
-/// The body of an answer, if it is not larger than that.
-pub(crate) async fn body(mut response: Response, most: usize) -> Result<Vec<u8>, Error> {
+/// Reads a body of at most `max` bytes.
+pub(crate) async fn body(mut response: Response, max: usize) -> Result<Vec<u8>, Error> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(lost)? {
-        if body.len() + chunk.len() > most {
+    while let Some(chunk) = response.chunk().await.map_err(connection_error)? {
+        if body.len() + chunk.len() > max {
             return Err(Error::TooLarge);
         }
         body.extend_from_slice(&chunk);
@@ -51,17 +55,17 @@ pub(crate) async fn body(mut response: Response, most: usize) -> Result<Vec<u8>,
     Ok(body)
 }
 
-/// An answer that is an error.
-pub(crate) async fn refused(response: Response) -> Error {
+/// The error of an unsuccessful response.
+pub(crate) async fn status_error(response: Response) -> Error {
     let status = response.status().as_u16();
     let body = body(response, 64 << 10).await.unwrap_or_default();
     let text = String::from_utf8_lossy(&body);
-    let text = if text.trim_start().starts_with('<') { "a web page".to_owned() } else { beginning(&text, QUOTED) };
+    let text = if text.trim_start().starts_with('<') { "a web page".to_owned() } else { truncated(&text, MAX_QUOTED) };
     Error::Http { status, text }
 }
 
-/// A connection that failed. What the library says may name the address with its secrets, so that is left out.
-pub(crate) fn lost(error: reqwest::Error) -> Error {
+/// The error of a failed connection. It leaves out the URL, which may contain secrets.
+pub(crate) fn connection_error(error: reqwest::Error) -> Error {
     let error = error.without_url();
     let mut text = error.to_string();
     let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(&error);
@@ -77,10 +81,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
-        assert!(address("http://127.0.0.1:1/x").is_ok());
+    fn urls() {
+        assert!(parse_url("http://127.0.0.1:1/x").is_ok());
         for wrong in ["", "ftp://x", "mailto:a@b", "x"] {
-            assert!(matches!(address(wrong), Err(Error::Config(_))), "{wrong}");
+            assert!(matches!(parse_url(wrong), Err(Error::Config(_))), "{wrong}");
         }
     }
 }

@@ -1,18 +1,18 @@
-//! The names under which a server's tools, prompts and resources are known: OpenCode's.
+//! Names of a server's tools, prompts and resources, as in OpenCode.
 
 use sha2::{Digest, Sha256};
 
-/// The longest name of a tool that all models accept.
+/// The longest tool name that all models accept.
 const TOOL_NAME_MAX: usize = 64;
-/// How much of a longer name stays; a digest of the whole follows.
-const KEPT: usize = 55;
+/// How much of a longer name stays before its digest.
+const KEPT_PREFIX: usize = 55;
 
-/// A name with nothing in it but letters, digits, `_` and `-`.
+/// Replaces everything but letters, digits, `_` and `-`.
 pub fn sanitized(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
 }
 
-/// The name of a server's tool. One that is too long for models ends with a digest, so that it stays unique.
+/// The name of a server's tool. A name that is too long for models ends with a digest, so that it stays unique.
 pub fn tool_name(server: &str, tool: &str) -> String {
     let name = format!("{}_{}", sanitized(server), sanitized(tool));
     if name.len() <= TOOL_NAME_MAX {
@@ -20,10 +20,10 @@ pub fn tool_name(server: &str, tool: &str) -> String {
     }
     let digest = Sha256::digest(name.as_bytes());
     let hex: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}_{hex}", &name[..KEPT])
+    format!("{}_{hex}", &name[..KEPT_PREFIX])
 }
 
-/// The name of the command that a server's prompt becomes.
+/// The name of the command for a server's prompt.
 pub fn prompt_name(server: &str, prompt: &str) -> String {
     format!("{}:{}", sanitized(server), sanitized(prompt))
 }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_harmless_and_short_enough() {
+    fn names_are_sanitised_and_short_enough() {
         assert_eq!(tool_name("my server", "read.file"), "my_server_read_file");
         assert_eq!(prompt_name("a/b", "c d"), "a_b:c_d");
         assert_eq!(resource_key("a:b", "file:///x"), "a%3Ab:file:///x");

@@ -1,18 +1,18 @@
-//! What servers offer and answer: the shapes of the protocol, as far as they are used.
+//! The protocol's types, as far as they are used.
 
 use api::{Json, JsonMap};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// What the descriptions and schemas of one server's tools may take together, in bytes.
-const TOOLS_BYTES: usize = 1 << 20;
+/// The total bytes of descriptions and schemas of one server's tools.
+const MAX_TOOLS_BYTES: usize = 1 << 20;
 /// The longest description.
 const DESCRIPTION_MAX: usize = 16 << 10;
 
 /// A tool of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
-    /// The name under which models know it.
+    /// The name that models use.
     pub name: String,
     /// The server.
     pub server: String,
@@ -34,21 +34,21 @@ pub(crate) struct ToolEntry {
     schema: Option<Box<RawValue>>,
 }
 
-/// The tools of a server, under their names. What is too much for a model's request is left out.
+/// Converts the tools of a server. Those beyond the limit of a model's request are left out.
 pub(crate) fn tools(server: &str, entries: Vec<ToolEntry>) -> Vec<Tool> {
     let mut bytes = 0;
     let mut tools: Vec<Tool> = Vec::new();
     for entry in entries {
-        let description = crate::rpc::beginning(&entry.description.unwrap_or_default(), DESCRIPTION_MAX);
+        let description = crate::rpc::truncated(&entry.description.unwrap_or_default(), DESCRIPTION_MAX);
         let schema = entry.schema.as_deref().map_or("{}", RawValue::get);
         let name = crate::names::tool_name(server, &entry.name);
         bytes += description.len() + schema.len() + name.len();
-        if bytes > TOOLS_BYTES {
+        if bytes > MAX_TOOLS_BYTES {
             tracing::warn!(server, tools = tools.len(), "the MCP server has too many tools; the rest is left out");
             break;
         }
         let Ok(Json::Object(mut schema)) = serde_json::from_str(schema) else {
-            tracing::warn!(server, tool = entry.name, "the schema of a tool is no object; it is left out");
+            tracing::warn!(server, tool = entry.name, "ignoring a tool whose schema is not an object");
             continue;
         };
         schema.insert("type".to_owned(), "object".into());
@@ -57,7 +57,7 @@ pub(crate) fn tools(server: &str, entries: Vec<ToolEntry>) -> Vec<Tool> {
         }
         schema.insert("additionalProperties".to_owned(), false.into());
         let tool = Tool { name, server: server.to_owned(), tool: entry.name, description, schema: schema.into() };
-        // Of two with the same name the later one counts, as everywhere.
+        // Of two tools with the same name the later wins, as everywhere.
         tools.retain(|other| other.name != tool.name);
         tools.push(tool);
     }
@@ -75,7 +75,7 @@ pub struct Prompt {
     /// What it is for.
     #[serde(default)]
     pub description: Option<String>,
-    /// What it takes.
+    /// Its arguments.
     #[serde(default)]
     pub arguments: Vec<PromptArgument>,
 }
@@ -87,7 +87,7 @@ pub struct PromptArgument {
     pub name: String,
 }
 
-/// Something to read on a server.
+/// A resource of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resource {
@@ -97,7 +97,7 @@ pub struct Resource {
     /// Its name.
     #[serde(default)]
     pub name: String,
-    /// Its address.
+    /// Its URI.
     pub uri: String,
     /// What it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +107,7 @@ pub struct Resource {
     pub mime_type: Option<String>,
 }
 
-/// A kind of things to read on a server.
+/// A resource template of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceTemplate {
@@ -117,7 +117,7 @@ pub struct ResourceTemplate {
     /// Its name.
     #[serde(default)]
     pub name: String,
-    /// The pattern of its addresses.
+    /// The pattern of its URIs.
     pub uri_template: String,
     /// What it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -127,11 +127,11 @@ pub struct ResourceTemplate {
     pub mime_type: Option<String>,
 }
 
-/// What a resource has.
+/// The contents of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceContents {
-    /// Its address.
+    /// Its URI.
     #[serde(default)]
     pub uri: String,
     /// Its media type.
@@ -140,12 +140,12 @@ pub struct ResourceContents {
     /// Text.
     #[serde(default)]
     pub text: Option<String>,
-    /// Anything else, as base64.
+    /// Binary content, as base64.
     #[serde(default)]
     pub blob: Option<String>,
 }
 
-/// A piece of an answer.
+/// A content block.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Content {
@@ -154,45 +154,45 @@ pub enum Content {
         /// The text.
         text: String,
     },
-    /// A picture.
+    /// An image.
     Image {
         /// As base64.
         data: String,
         /// Its media type.
         mime_type: String,
     },
-    /// A sound.
+    /// Audio.
     Audio {
         /// As base64.
         data: String,
         /// Its media type.
         mime_type: String,
     },
-    /// A resource, with its content.
+    /// An embedded resource.
     Resource {
         /// The resource.
         resource: ResourceContents,
     },
-    /// A resource that could be read.
+    /// A link to a resource.
     ResourceLink {
         /// Its name.
         name: String,
-        /// Its address.
+        /// Its URI.
         uri: String,
     },
-    /// Something that we do not know.
+    /// An unknown type.
     #[serde(other)]
     Other,
 }
 
-/// The answer of a tool.
+/// The result of a tool call.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallResult {
-    /// Its pieces.
+    /// Its content blocks.
     #[serde(default)]
     pub content: Vec<Content>,
-    /// The same for programs.
+    /// The same as structured data.
     #[serde(default)]
     pub structured_content: Option<Box<RawValue>>,
     /// Whether the tool failed.
@@ -200,7 +200,7 @@ pub struct CallResult {
     pub is_error: bool,
 }
 
-/// The filled text of a prompt.
+/// A prompt with its arguments filled in.
 #[derive(Debug, Deserialize)]
 pub(crate) struct PromptText {
     #[serde(default)]
@@ -213,7 +213,7 @@ pub(crate) struct PromptMessage {
 }
 
 impl PromptText {
-    /// All that is text.
+    /// All text of it.
     pub(crate) fn text(self) -> String {
         let texts = self.messages.into_iter().map(|message| match message.content {
             Content::Text { text } => text,
@@ -230,7 +230,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn tools_get_a_schema_that_models_take() {
+    fn tools_get_a_schema_that_models_accept() {
         let entries = json!([
             {"name": "a.b", "inputSchema": {"properties": {"x": {"type": "string"}}, "required": ["x"]}},
             {"name": "none"},
@@ -245,15 +245,15 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_tools_is_cut() {
+    fn too_many_tools_are_cut_off() {
         let entry = |n: u32| json!({"name": format!("t{n}"), "description": "d".repeat(DESCRIPTION_MAX * 2)});
         let entries = Json::Array((0..1000).map(entry).collect());
         let tools = tools("s", serde_json::from_value(entries).unwrap());
-        assert!(!tools.is_empty() && tools.len() <= TOOLS_BYTES / DESCRIPTION_MAX, "{}", tools.len());
+        assert!(!tools.is_empty() && tools.len() <= MAX_TOOLS_BYTES / DESCRIPTION_MAX, "{}", tools.len());
     }
 
     #[test]
-    fn answers_of_all_kinds() {
+    fn results_of_all_kinds() {
         let answer = json!({"content": [
             {"type": "text", "text": "a", "annotations": {}},
             {"type": "image", "data": "eA==", "mimeType": "image/png"},

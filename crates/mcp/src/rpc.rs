@@ -1,4 +1,4 @@
-//! JSON-RPC messages, and the bounded splitting of a stream into lines.
+//! JSON-RPC messages, and bounded splitting of a stream into lines.
 
 mod peer;
 
@@ -11,10 +11,10 @@ pub(crate) use peer::Peer;
 /// The largest message that is read, in bytes.
 pub const MESSAGE_MAX: usize = 16 << 20;
 
-/// A message of a server: an answer, a request or a notification.
+/// A message of a server: a response, a request or a notification.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Message {
-    /// Which request it answers, or what our answer shall name. Absent for a notification.
+    /// The request's id. Absent for a notification.
     #[serde(default)]
     pub id: Option<Json>,
     #[serde(default)]
@@ -27,7 +27,7 @@ pub(crate) struct Message {
     pub error: Option<RpcError>,
 }
 
-/// Why a request was refused.
+/// A JSON-RPC error.
 #[derive(Debug, Deserialize)]
 pub(crate) struct RpcError {
     #[serde(default)]
@@ -36,30 +36,30 @@ pub(crate) struct RpcError {
     pub message: String,
 }
 
-/// What a stream of bytes has.
+/// A line of a byte stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// A line, without its end.
+    /// A line, without its line end.
     Text(Vec<u8>),
-    /// A line that was too long; it is gone.
+    /// A line that was too long and was dropped.
     TooLong,
 }
 
-/// Splits a stream into lines, and drops those that are too long without keeping them.
+/// Splits a stream into lines, and drops those that are too long without buffering them.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct LineSplitter {
     line: Vec<u8>,
-    dropping: bool,
+    is_too_long: bool,
 }
 
-impl Lines {
-    /// Takes the next bytes and hands over what is complete.
+impl LineSplitter {
+    /// Adds bytes and hands over the completed lines.
     pub(crate) fn push(&mut self, mut bytes: &[u8], mut take: impl FnMut(Line)) {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             self.extend(&bytes[..end]);
             bytes = &bytes[end + 1..];
             let line = std::mem::take(&mut self.line);
-            if std::mem::take(&mut self.dropping) {
+            if std::mem::take(&mut self.is_too_long) {
                 take(Line::TooLong);
             } else {
                 take(Line::Text(line));
@@ -69,11 +69,11 @@ impl Lines {
     }
 
     fn extend(&mut self, bytes: &[u8]) {
-        if self.dropping {
+        if self.is_too_long {
             return;
         }
         if self.line.len() + bytes.len() > MESSAGE_MAX {
-            self.dropping = true;
+            self.is_too_long = true;
             self.line = Vec::new();
         } else {
             self.line.extend_from_slice(bytes);
@@ -81,10 +81,10 @@ impl Lines {
     }
 }
 
-/// The beginning of a text, for an error.
-pub(crate) fn beginning(text: &str, most: usize) -> String {
+/// The beginning of a text, for messages.
+pub(crate) fn truncated(text: &str, max: usize) -> String {
     let text = text.trim();
-    if text.len() <= most { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(most)]) }
+    if text.len() <= max { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(max)]) }
 }
 
 #[cfg(test)]
@@ -92,15 +92,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_whole_and_long_ones_are_dropped() {
-        let mut lines = Lines::default();
+    fn lines_are_complete_and_long_ones_are_dropped() {
+        let mut lines = LineSplitter::default();
         let mut seen = Vec::new();
         lines.push(b"on", |line| seen.push(line));
         lines.push(b"e\n\ntwo\nth", |line| seen.push(line));
         let long = vec![b'x'; MESSAGE_MAX / 2 + 1];
         lines.push(&long, |line| seen.push(line));
         lines.push(&long, |line| seen.push(line));
-        assert!(lines.line.capacity() == 0 && lines.dropping);
+        assert!(lines.line.capacity() == 0 && lines.is_too_long);
         lines.push(b"xx\nfour\n", |line| seen.push(line));
         let text = |text: &str| Line::Text(text.as_bytes().to_vec());
         assert_eq!(seen, [text("one"), text(""), text("two"), Line::TooLong, text("four")]);

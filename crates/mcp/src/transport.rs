@@ -4,11 +4,11 @@ pub(crate) mod http;
 mod sse;
 pub(crate) mod stdio;
 
-use http::Http;
-use stdio::Stdio;
+use http::HttpTransport;
+use stdio::StdioTransport;
 
-/// The connection's transport.
+/// The transport of a connection.
 pub(crate) enum Transport {
-    Stdio(Stdio),
-    Http(Http),
+    Stdio(StdioTransport),
+    Http(HttpTransport),
 }

@@ -1,4 +1,4 @@
-//! Questions to the human: permissions, and those of the `question` tool.
+//! Asks the user: permissions, and the questions of the `question` tool.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,73 +16,74 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::open_session::Open;
+use super::open_session::OpenSession;
 use crate::agent::Agent;
-use crate::editor::Change;
-use crate::rpc::{Error, Waits};
-use crate::view::{Act, Asked, tool_call, unified_diff};
+use crate::editor::FileChange;
+use crate::rpc::{Error, Timeout};
+use crate::view::{AskTarget, Effect, tool_call, unified_diff};
 use crate::{lock, size};
 
-/// The longest name of an option.
-const MAX_OPTION: usize = 1 << 10;
+/// The longest name of a permission option.
+const MAX_OPTION_NAME: usize = 1 << 10;
 
-/// The choice that ends a question.
-const END: &str = "end";
+/// The option that ends a question.
+const END_OPTION: &str = "end";
 
 impl Agent {
-    /// Does what an event led to, beyond telling it.
-    pub async fn act(self: &Arc<Self>, open: &Arc<Open>, acts: Vec<Act>) {
-        for act in acts {
-            match act {
-                Act::Permission(request, asked) => {
+    /// Applies the effects that are not plain updates.
+    pub async fn apply_effects(self: &Arc<Self>, open: &Arc<OpenSession>, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Permission(request, target) => {
                     let (agent, session) = (self.clone(), open.clone());
-                    self.ask(open, request.id.to_string(), async move {
-                        agent.permission(&session, &request, &asked).await;
+                    self.spawn_ask(open, request.id.to_string(), async move {
+                        agent.ask_permission(&session, &request, &target).await;
                     });
                 }
-                Act::Question(request, asked) => {
+                Effect::Question(request, target) => {
                     let (agent, session) = (self.clone(), open.clone());
-                    self.ask(open, request.id.to_string(), async move {
-                        agent.question(&session, &request, &asked).await;
+                    self.spawn_ask(open, request.id.to_string(), async move {
+                        agent.ask_question(&session, &request, &target).await;
                     });
                 }
-                Act::Settled(ask) => {
-                    let asked = lock(&open.asks).remove(&ask);
-                    asked.inspect(CancellationToken::cancel);
+                Effect::AskResolved(ask) => {
+                    let token = lock(&open.asks).remove(&ask);
+                    token.inspect(CancellationToken::cancel);
                 }
-                Act::Changed(session) => open.changed(&session).await,
-                Act::Refresh => self.refresh_soon(open),
-                Act::Deleted => self.forget(open),
-                Act::Text(..) | Act::Update(..) | Act::Progress(..) => {}
+                Effect::SessionChanged(session) => open.session_changed(&session).await,
+                Effect::Refresh => self.refresh_soon(open),
+                Effect::SessionDeleted => self.forget(open),
+                Effect::Text(..) | Effect::Update(..) | Effect::Progress(..) => {}
             }
         }
     }
 
-    /// Looks at what can be chosen and run, unless somebody is about to.
-    pub fn refresh_soon(self: &Arc<Self>, open: &Arc<Open>) {
-        // One that waits for its turn will see everything that happened until then.
-        if !open.refresh_waits.swap(true, Ordering::AcqRel) {
+    /// Refreshes the catalog in the background, unless a refresh is already waiting to start.
+    pub fn refresh_soon(self: &Arc<Self>, open: &Arc<OpenSession>) {
+        // A refresh that has not started will see everything up to its start.
+        if !open.refresh_pending.swap(true, Ordering::AcqRel) {
             drop(self.refresh(open));
         }
     }
 
-    /// Looks at what can be chosen and run, beside everything else: MCP servers that start may take a while to say. It goes
-    /// on when nobody waits for it any more, because what it finds must be told.
-    pub fn refresh(self: &Arc<Self>, open: &Arc<Open>) -> JoinHandle<()> {
+    /// Refreshes the catalog in the background: MCP servers may take a while to start. It runs on if the caller stops
+    /// waiting, because the client must hear of changes.
+    pub fn refresh(self: &Arc<Self>, open: &Arc<OpenSession>) -> JoinHandle<()> {
         let (agent, open, closed) = (self.clone(), open.clone(), open.closed.clone());
-        let look = async move {
-            agent.restore_servers(&open).await;
+        let refresh = async move {
+            agent.restore_mcp_servers(&open).await;
             if let Err(error) = open.refresh(agent.host()).await {
-                tracing::warn!(%error, "what can be chosen cannot be read");
+                tracing::warn!(%error, "cannot load the catalog of a session");
             }
         };
         tokio::spawn(async move {
-            closed.run_until_cancelled(look).await;
+            closed.run_until_cancelled(refresh).await;
         })
     }
 
-    /// Asks beside everything else, until it is answered, here or elsewhere. What is being asked is not asked twice.
-    fn ask(&self, open: &Arc<Open>, id: String, work: impl Future<Output = ()> + Send + 'static) {
+    /// Runs an ask on its own task until it is answered, here or elsewhere. An ask that is already open is not asked
+    /// again.
+    fn spawn_ask(&self, open: &Arc<OpenSession>, id: String, work: impl Future<Output = ()> + Send + 'static) {
         let token = open.closed.child_token();
         {
             let mut asks = lock(&open.asks);
@@ -98,8 +99,8 @@ impl Agent {
         });
     }
 
-    /// Asks what waits for an answer already.
-    pub async fn open_asks(self: &Arc<Self>, open: &Arc<Open>) {
+    /// Asks everything that is already waiting for an answer.
+    pub async fn ask_pending(self: &Arc<Self>, open: &Arc<OpenSession>) {
         let permissions = self.host().permissions(&open.scope).await.unwrap_or_default();
         let questions = self.host().questions(&open.scope).await.unwrap_or_default();
         let permissions = permissions.into_iter().map(|request| EventBody::PermissionAsked(Box::new(request)));
@@ -107,25 +108,25 @@ impl Agent {
         for event in permissions.chain(questions) {
             let known = event.session_id().is_some_and(|id| lock(&self.routes).get(id) == Some(&open.id));
             if known {
-                let left = open.show(|view| view.event(&event)).await;
-                self.act(open, left).await;
+                let left = open.show(|view| view.show_event(&event)).await;
+                self.apply_effects(open, left).await;
             }
         }
     }
 
-    async fn permission(&self, open: &Open, request: &PermissionRequest, asked: &Asked) {
-        let reply = if open.chosen().approve {
+    async fn ask_permission(&self, open: &OpenSession, request: &PermissionRequest, target: &AskTarget) {
+        let reply = if open.selection().approve {
             PermissionReplyKind::Once
         } else {
-            let fields = self.describe(open, request, asked).await;
-            match self.choose(asked, fields, options(request)).await {
+            let fields = self.describe(open, request, target).await;
+            match self.request_choice(target, fields, permission_options(request)).await {
                 Ok(Some(option)) if option == "once" => PermissionReplyKind::Once,
                 Ok(Some(option)) if option == "always" && request.always_text().is_some() => {
                     PermissionReplyKind::Always
                 }
-                // No, nothing, or something that was not offered: in doubt it is not allowed.
+                // Rejected, cancelled, or an option that was not offered: when in doubt, reject.
                 Ok(_) => PermissionReplyKind::Reject,
-                // Nobody is there to answer: somebody else may.
+                // The client is gone; someone else may answer.
                 Err(_) if self.peer().is_closed() => return,
                 Err(error) => {
                     tracing::info!(%error, "the client did not answer a permission request");
@@ -134,27 +135,32 @@ impl Agent {
             }
         };
         let reply = PermissionReply { reply, message: None };
-        taken(self.reach(|| self.host().reply_permission(&open.scope, &request.id, reply.clone())).await);
+        log_failed_reply(self.retry(|| self.host().reply_permission(&open.scope, &request.id, reply.clone())).await);
     }
 
-    /// Has the client choose; nothing if it does not want to.
-    async fn choose(
+    /// Lets the user choose an option; `None` if they choose none.
+    async fn request_choice(
         &self,
-        asked: &Asked,
+        target: &AskTarget,
         fields: ToolCallUpdateFields,
         options: Vec<PermissionOption>,
     ) -> Result<Option<String>, Error> {
-        let call = ToolCallUpdate::new(asked.call.clone(), fields.status(ToolCallStatus::Pending));
-        let request = RequestPermissionRequest::new(asked.session.to_string(), call, options);
-        // Read by hand: an answer that is not understood must count as no.
-        let answer: Value = self.peer().ask("session/request_permission", &request, Waits::Forever).await?;
+        let call = ToolCallUpdate::new(target.call.clone(), fields.status(ToolCallStatus::Pending));
+        let request = RequestPermissionRequest::new(target.session.to_string(), call, options);
+        // Parsed leniently: an invalid response must count as a no.
+        let answer: Value = self.peer().request("session/request_permission", &request, Timeout::Never).await?;
         let outcome = &answer["outcome"];
         let selected = (outcome["outcome"] == "selected").then(|| outcome["optionId"].as_str()).flatten();
         Ok(selected.map(str::to_owned))
     }
 
-    /// What is asked, as the client shows it.
-    async fn describe(&self, open: &Open, request: &PermissionRequest, asked: &Asked) -> ToolCallUpdateFields {
+    /// Describes the call of a permission request to the client.
+    async fn describe(
+        &self,
+        open: &OpenSession,
+        request: &PermissionRequest,
+        target: &AskTarget,
+    ) -> ToolCallUpdateFields {
         let metadata = &request.metadata;
         let text = |key: &str| metadata.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
         let file = text("filepath").map(|path| Path::new(&open.scope.directory).join(path));
@@ -165,7 +171,7 @@ impl Agent {
             other => (tool_call::kind(other), None),
         };
         let title = title.unwrap_or_else(|| format!("{} {}", request.permission, request.patterns.join(", ")));
-        let title = match &asked.by {
+        let title = match &target.asking_agent {
             Some(agent) => format!("{agent}: {title}"),
             None => title,
         };
@@ -174,25 +180,25 @@ impl Agent {
         let locations = file.clone().filter(|_| named).map(ToolCallLocation::new).into_iter().chain(parent);
         let fields = ToolCallUpdateFields::new()
             .kind(kind)
-            .title(size::cut(title.trim_end(), 8 << 10))
+            .title(size::truncate(title.trim_end(), 8 << 10))
             .locations(locations.collect::<Vec<_>>())
-            .raw_input(size::fit(json!(metadata), size::RAW));
-        let mut room = size::BLOB;
+            .raw_input(size::fit(json!(metadata), size::MAX_RAW));
+        let mut budget = size::MAX_BLOB;
         let mut content = Vec::new();
         for (path, diff) in diffs(metadata, file.as_deref().filter(|_| named)) {
-            if let Some(change) = self.whole(open, path, diff).await {
-                content.push(tool_call::diff(change, &mut room));
+            if let Some(change) = self.whole_file_change(open, path, diff).await {
+                content.push(tool_call::diff_content(change, &mut budget));
             }
         }
         if content.is_empty() { fields } else { fields.content(content) }
     }
 
-    /// A change with the whole file around it, as far as that can be read.
-    async fn whole(&self, open: &Open, path: &Path, diff: &str) -> Option<Change> {
-        if let Some(before) = open.reads.take(path)
+    /// Expands a diff to the whole file, if the file can be read.
+    async fn whole_file_change(&self, open: &OpenSession, path: &Path, diff: &str) -> Option<FileChange> {
+        if let Some(before) = open.recent_reads.take(path)
             && let Some(new) = unified_diff::apply(diff, before.as_deref().unwrap_or_default())
         {
-            return Some(Change { path: path.to_owned(), old: before, new });
+            return Some(FileChange { path: path.to_owned(), old: before, new });
         }
         let before = match self.environment(open) {
             Some(environment) => environment.read(path).await.ok().and_then(|content| String::from_utf8(content).ok()),
@@ -200,33 +206,37 @@ impl Agent {
         };
         let path = path.to_owned();
         if let Some(new) = unified_diff::apply(diff, before.as_deref().unwrap_or_default()) {
-            return Some(Change { path, old: before, new });
+            return Some(FileChange { path, old: before, new });
         }
-        let (old, new) = unified_diff::sides(diff)?;
-        Some(Change { path, old: Some(old), new })
+        let (old, new) = unified_diff::changed_parts(diff)?;
+        Some(FileChange { path, old: Some(old), new })
     }
 
-    async fn question(&self, open: &Open, request: &QuestionRequest, asked: &Asked) {
-        let answers = if open.abilities.forms {
-            self.form(&request.questions, asked).await
+    async fn ask_question(&self, open: &OpenSession, request: &QuestionRequest, target: &AskTarget) {
+        let answers = if open.capabilities.forms {
+            self.ask_with_form(&request.questions, target).await
         } else {
-            self.menus(&request.questions, asked).await
+            self.ask_with_menus(&request.questions, target).await
         };
         match answers {
             Ok(answers) => {
                 let reply = || self.host().reply_question(&open.scope, &request.id, answers.clone());
-                taken(self.reach(reply).await);
+                log_failed_reply(self.retry(reply).await);
             }
             Err(_) if self.peer().is_closed() => {}
             Err(error) => {
                 tracing::info!(%error, "the client did not answer a question");
-                taken(self.reach(|| self.host().reply_question(&open.scope, &request.id, None)).await);
+                log_failed_reply(self.retry(|| self.host().reply_question(&open.scope, &request.id, None)).await);
             }
         }
     }
 
-    /// All questions in one form; with each a field for another answer.
-    async fn form(&self, questions: &[Question], asked: &Asked) -> Result<Option<Vec<Vec<String>>>, Error> {
+    /// Asks all questions in one form, each with a field for a free answer.
+    async fn ask_with_form(
+        &self,
+        questions: &[Question],
+        target: &AskTarget,
+    ) -> Result<Option<Vec<Vec<String>>>, Error> {
         let mut schema = ElicitationSchema::new();
         for (index, question) in questions.iter().enumerate() {
             let option = |option: &api::QuestionOption| {
@@ -246,10 +256,10 @@ impl Agent {
             schema = schema.property(other_key(index), other, false);
         }
         let message = questions.iter().map(|question| question.question.as_str()).collect::<Vec<_>>().join("\n");
-        let scope = ElicitationSessionScope::new(asked.session.to_string())
-            .tool_call_id(agent_client_protocol_schema::v1::ToolCallId::new(asked.call.clone()));
+        let scope = ElicitationSessionScope::new(target.session.to_string())
+            .tool_call_id(agent_client_protocol_schema::v1::ToolCallId::new(target.call.clone()));
         let request = CreateElicitationRequest::new(ElicitationFormMode::new(scope, schema), message);
-        let answer: Value = self.peer().ask("elicitation/create", &request, Waits::Forever).await?;
+        let answer: Value = self.peer().request("elicitation/create", &request, Timeout::Never).await?;
         if answer["action"] != "accept" {
             return Ok(None);
         }
@@ -265,8 +275,12 @@ impl Agent {
         Ok(Some((0..questions.len()).map(given).collect()))
     }
 
-    /// One question after the other, as something to be permitted: every client can show that.
-    async fn menus(&self, questions: &[Question], asked: &Asked) -> Result<Option<Vec<Vec<String>>>, Error> {
+    /// Asks one question after the other as permission requests, which every client can show.
+    async fn ask_with_menus(
+        &self,
+        questions: &[Question],
+        target: &AskTarget,
+    ) -> Result<Option<Vec<Vec<String>>>, Error> {
         let mut answers = Vec::new();
         for question in questions {
             let mut chosen: Vec<usize> = Vec::new();
@@ -279,12 +293,12 @@ impl Agent {
                     details.push(format!("{}: {}", option.label, option.description));
                 }
                 let end = if chosen.is_empty() { "Skip" } else { "Done" };
-                options.push(PermissionOption::new(END, end, PermissionOptionKind::RejectOnce));
+                options.push(PermissionOption::new(END_OPTION, end, PermissionOptionKind::RejectOnce));
                 let fields = ToolCallUpdateFields::new()
                     .kind(ToolKind::Other)
-                    .title(size::cut(&question.question, 8 << 10))
-                    .content(vec![tool_call::text(&details.join("\n"))]);
-                let answer = self.choose(asked, fields, options).await?.and_then(|option| option.parse().ok());
+                    .title(size::truncate(&question.question, 8 << 10))
+                    .content(vec![tool_call::text_content(&details.join("\n"))]);
+                let answer = self.request_choice(target, fields, options).await?.and_then(|option| option.parse().ok());
                 match answer.filter(|index| *index < question.options.len() && !chosen.contains(index)) {
                     Some(index) => chosen.push(index),
                     None if chosen.is_empty() => return Ok(None),
@@ -301,10 +315,11 @@ impl Agent {
     }
 }
 
-/// What can be answered. What `always` would allow, and where, is said; it is left out if it would allow no more than `once`.
-fn options(request: &PermissionRequest) -> Vec<PermissionOption> {
+/// The options of a permission request. `always` says what it would allow and where, and is left out if it allows no
+/// more than `once`.
+fn permission_options(request: &PermissionRequest) -> Vec<PermissionOption> {
     let always = request.always_text().map(|what| {
-        let name = format!("Always allow {}", size::cut(&what, MAX_OPTION));
+        let name = format!("Always allow {}", size::truncate(&what, MAX_OPTION_NAME));
         PermissionOption::new("always", name, PermissionOptionKind::AllowAlways)
     });
     let once = PermissionOption::new("once", "Allow once", PermissionOptionKind::AllowOnce);
@@ -312,7 +327,7 @@ fn options(request: &PermissionRequest) -> Vec<PermissionOption> {
     std::iter::once(once).chain(always).chain([reject]).collect()
 }
 
-/// In the order of their names, which is how a form shows them, another answer comes right behind its question.
+/// Forms sort fields by name, so the free answer follows its question.
 fn answer_key(index: usize) -> String {
     format!("question_{index:02}")
 }
@@ -331,10 +346,10 @@ fn diffs<'a>(metadata: &'a api::JsonMap, file: Option<&'a Path>) -> Vec<(&'a Pat
     file.zip(diff).into_iter().collect()
 }
 
-/// That somebody else was faster is no failure.
-fn taken(result: Result<(), HostError>) {
+/// Logs a failed reply. It is no failure if someone else answered first.
+fn log_failed_reply(result: Result<(), HostError>) {
     match result {
         Ok(()) | Err(HostError::Conflict(_) | HostError::NotFound { .. }) => {}
-        Err(error) => tracing::warn!(%error, "an answer was not taken"),
+        Err(error) => tracing::warn!(%error, "failed to deliver an answer"),
     }
 }

@@ -1,5 +1,5 @@
-//! What can be chosen for a session: its mode (the agent), its model, its effort, whether it asks. Kept in step with each
-//! other, in the current form and in those of older clients.
+//! What a session can choose from, and what it has selected: mode (the agent), model, effort, and whether to ask.
+//! Offered as config options and in the forms of older clients.
 
 use agent_client_protocol_schema::v1::{
     AvailableCommand, AvailableCommandInput, AvailableCommandsUpdate, SessionConfigOption, SessionConfigOptionCategory,
@@ -11,44 +11,44 @@ use api::{
 };
 use serde_json::{Value, json};
 
-use crate::capabilities::Abilities;
+use crate::capabilities::Capabilities;
 use crate::rpc::Error;
 
-/// The effort that leaves the model as it is.
+/// The effort that leaves the model's default.
 const DEFAULT_EFFORT: &str = "default";
-/// What stands in the place of the model while none is chosen and none is the default.
+/// The id shown while no model is selected and there is no default.
 const NO_MODEL: &str = "none";
-/// The most models that are listed.
+/// The most models listed.
 const MAX_MODELS: usize = 2_000;
 
-/// What was chosen.
+/// The selection of a session.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Chosen {
-    /// The agent.
+pub struct Selection {
+    /// The name of the agent.
     pub mode: String,
     /// The model.
     pub model: Option<ModelRef>,
-    /// Its effort; nothing leaves it as it is.
+    /// Its effort; `None` for the default.
     pub effort: Option<String>,
-    /// What would be asked is allowed.
+    /// Whether to allow everything that would be asked.
     pub approve: bool,
 }
 
-impl Chosen {
-    /// What the session had last.
-    pub fn of(session: &Session, choices: &Choices) -> Self {
-        let mode = session.agent.clone().filter(|agent| choices.mode(agent).is_ok());
+impl Selection {
+    /// The selection stored in a session.
+    pub fn of_session(session: &Session, catalog: &SessionCatalog) -> Self {
+        let mode = session.agent.clone().filter(|agent| catalog.mode(agent).is_ok());
         let model = session.model.as_ref().map(|model| ModelRef::new(&model.provider_id, &model.id));
-        let model = model.filter(|model| choices.model(model).is_some()).or_else(|| choices.default.clone());
+        let model = model.filter(|model| catalog.model(model).is_some()).or_else(|| catalog.default.clone());
         let effort = session.model.as_ref().and_then(|model| model.variant.clone());
-        let mode = mode.unwrap_or_else(|| choices.agents.first().map(|agent| agent.name.clone()).unwrap_or_default());
-        let mut chosen = Self { mode, model, effort: None, approve: false };
-        chosen.effort = effort.filter(|effort| choices.efforts(&chosen).any(|known| known == effort));
-        chosen
+        let mode = mode.unwrap_or_else(|| catalog.agents.first().map(|agent| agent.name.clone()).unwrap_or_default());
+        let mut selection = Self { mode, model, effort: None, approve: false };
+        selection.effort = effort.filter(|effort| catalog.efforts(&selection).any(|known| known == effort));
+        selection
     }
 
-    /// What a session must remember of a new choice, if anything. That nothing is asked holds for the client alone.
-    pub fn since(&self, before: &Self) -> Option<UpdateSession> {
+    /// The session update that stores this selection, if it changed. `approve` belongs to the client alone.
+    pub fn update_since(&self, before: &Self) -> Option<UpdateSession> {
         let model = |model: &ModelRef| SessionModel {
             id: model.model_id.clone(),
             provider_id: model.provider_id.clone(),
@@ -64,19 +64,19 @@ impl Chosen {
     }
 }
 
-/// What there is to choose from.
+/// What a session can choose from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Choices {
+pub struct SessionCatalog {
     agents: Vec<Agent>,
     providers: Vec<Provider>,
     default: Option<ModelRef>,
-    /// Why no model is the default, and what to do about it.
-    missing: Option<String>,
+    /// Why there is no default model, and what to do about it.
+    no_model_reason: Option<String>,
     commands: Vec<Command>,
 }
 
-impl Choices {
-    /// Asks the host.
+impl SessionCatalog {
+    /// Loads the catalog from the host.
     pub async fn load(host: &dyn Host, scope: &Scope, session: &SessionId) -> Result<Self, HostError> {
         let commands = host.session_commands(scope, session);
         let (agents, providers, default, commands) =
@@ -85,7 +85,7 @@ impl Choices {
         Ok(Self {
             agents: agents?.into_iter().filter(usable).collect(),
             providers: providers?,
-            missing: default.as_ref().err().map(ToString::to_string),
+            no_model_reason: default.as_ref().err().map(ToString::to_string),
             default: default.ok(),
             commands: commands?,
         })
@@ -96,17 +96,17 @@ impl Choices {
         &self.commands
     }
 
-    /// How many tokens the chosen model takes.
-    pub fn context(&self, chosen: &Chosen) -> u64 {
-        chosen.model.as_ref().and_then(|model| self.model(model)).map_or(0, |model| model.limit.context)
+    /// The context size of the selected model.
+    pub fn context(&self, selection: &Selection) -> u64 {
+        selection.model.as_ref().and_then(|model| self.model(model)).map_or(0, |model| model.limit.context)
     }
 
     fn model(&self, model: &ModelRef) -> Option<&Model> {
         self.providers.iter().find(|provider| provider.id == model.provider_id)?.models.get(&model.model_id)
     }
 
-    fn efforts(&self, chosen: &Chosen) -> impl Iterator<Item = &String> {
-        let model = chosen.model.as_ref().and_then(|model| self.model(model));
+    fn efforts(&self, selection: &Selection) -> impl Iterator<Item = &String> {
+        let model = selection.model.as_ref().and_then(|model| self.model(model));
         model.and_then(|model| model.variants.as_ref()).into_iter().flat_map(|variants| variants.keys())
     }
 
@@ -118,20 +118,20 @@ impl Choices {
         })
     }
 
-    /// Chooses a mode.
-    pub fn set_mode(&self, chosen: &mut Chosen, name: &str) -> Result<(), Error> {
+    /// Selects a mode.
+    pub fn set_mode(&self, selection: &mut Selection, name: &str) -> Result<(), Error> {
         self.mode(name)?;
-        chosen.mode = name.to_owned();
+        selection.mode = name.to_owned();
         Ok(())
     }
 
-    /// Chooses a model, `provider/model` or `provider/model/effort`.
-    pub fn set_model(&self, chosen: &mut Chosen, name: &str) -> Result<(), Error> {
+    /// Selects a model, `provider/model` or `provider/model/effort`.
+    pub fn set_model(&self, selection: &mut Selection, name: &str) -> Result<(), Error> {
         let unknown = || {
             Error::invalid_params(format!("There is no model {name:?}; `trefoil models` lists what there is"))
                 .with(json!({ "modelId": name }))
         };
-        if name == NO_MODEL && chosen.model.is_none() {
+        if name == NO_MODEL && selection.model.is_none() {
             return Ok(());
         }
         let whole = ModelRef::parse(name).ok_or_else(unknown)?;
@@ -141,40 +141,48 @@ impl Choices {
             (None, None) => return Err(unknown()),
         };
         self.model(&model).ok_or_else(unknown)?;
-        let mut changed = Chosen { model: Some(model), effort: None, ..chosen.clone() };
-        // An effort that both models have stays.
-        changed.effort = chosen.effort.clone().filter(|effort| self.efforts(&changed).any(|known| known == effort));
+        let mut changed = Selection { model: Some(model), effort: None, ..selection.clone() };
+        // Keep the effort if both models have it.
+        changed.effort = selection.effort.clone().filter(|effort| self.efforts(&changed).any(|known| known == effort));
         if let Some(effort) = effort {
             self.set_effort(&mut changed, effort)?;
         }
-        *chosen = changed;
+        *selection = changed;
         Ok(())
     }
 
-    fn set_effort(&self, chosen: &mut Chosen, name: &str) -> Result<(), Error> {
+    fn set_effort(&self, selection: &mut Selection, name: &str) -> Result<(), Error> {
         if name == DEFAULT_EFFORT {
-            chosen.effort = None;
+            selection.effort = None;
             return Ok(());
         }
-        if !self.efforts(chosen).any(|known| known == name) {
+        if !self.efforts(selection).any(|known| known == name) {
             return Err(
                 Error::invalid_params(format!("The model has no effort {name:?}")).with(json!({"effort": name}))
             );
         }
-        chosen.effort = Some(name.to_owned());
+        selection.effort = Some(name.to_owned());
         Ok(())
     }
 
-    /// Chooses whatever an option is about.
-    pub fn set(&self, can: Abilities, chosen: &mut Chosen, option: &str, value: &Value) -> Result<(), Error> {
+    /// Sets a config option.
+    pub fn set_option(
+        &self,
+        capabilities: Capabilities,
+        selection: &mut Selection,
+        option: &str,
+        value: &Value,
+    ) -> Result<(), Error> {
         let unknown =
             || Error::invalid_params(format!("There is no option {option:?}")).with(json!({"configId": option}));
         match (option, value) {
-            ("model", Value::String(name)) => self.set_model(chosen, name),
-            ("mode", Value::String(name)) => self.set_mode(chosen, name),
-            ("effort", Value::String(name)) if self.efforts(chosen).next().is_some() => self.set_effort(chosen, name),
-            ("approve", Value::Bool(on)) if can.booleans => {
-                chosen.approve = *on;
+            ("model", Value::String(name)) => self.set_model(selection, name),
+            ("mode", Value::String(name)) => self.set_mode(selection, name),
+            ("effort", Value::String(name)) if self.efforts(selection).next().is_some() => {
+                self.set_effort(selection, name)
+            }
+            ("approve", Value::Bool(on)) if capabilities.boolean_options => {
+                selection.approve = *on;
                 Ok(())
             }
             ("model" | "mode" | "effort" | "approve", _) => {
@@ -185,26 +193,26 @@ impl Choices {
         }
     }
 
-    /// The complete list of options.
-    pub fn options(&self, can: Abilities, chosen: &Chosen) -> Vec<SessionConfigOption> {
+    /// All config options.
+    pub fn options(&self, capabilities: Capabilities, selection: &Selection) -> Vec<SessionConfigOption> {
         let select = |(id, name, description): (String, String, Option<String>)| {
             SessionConfigSelectOption::new(id, name).description(description)
         };
         let model = SessionConfigOption::select(
             "model",
             "Model",
-            current(chosen),
-            self.models(chosen).map(select).collect::<Vec<_>>(),
+            current_model_id(selection),
+            self.models(selection).map(select).collect::<Vec<_>>(),
         );
-        let missing = self.missing.clone().filter(|_| chosen.model.is_none());
+        let missing = self.no_model_reason.clone().filter(|_| selection.model.is_none());
         let mut options = vec![model.description(missing).category(SessionConfigOptionCategory::Model)];
         let mut efforts: Vec<_> = self
-            .efforts(chosen)
-            .map(|effort| SessionConfigSelectOption::new(effort.clone(), capital(effort)))
+            .efforts(selection)
+            .map(|effort| SessionConfigSelectOption::new(effort.clone(), capitalize(effort)))
             .collect();
         if !efforts.is_empty() {
             efforts.push(SessionConfigSelectOption::new(DEFAULT_EFFORT, "Default"));
-            let current = chosen.effort.clone().unwrap_or_else(|| DEFAULT_EFFORT.to_owned());
+            let current = selection.effort.clone().unwrap_or_else(|| DEFAULT_EFFORT.to_owned());
             options.push(
                 SessionConfigOption::select("effort", "Effort", current, efforts)
                     .description("How much the model thinks".to_owned())
@@ -218,43 +226,45 @@ impl Choices {
             };
             let modes: Vec<_> = self.agents.iter().map(mode).collect();
             options.push(
-                SessionConfigOption::select("mode", "Session Mode", chosen.mode.clone(), modes)
+                SessionConfigOption::select("mode", "Session Mode", selection.mode.clone(), modes)
                     .category(SessionConfigOptionCategory::Mode),
             );
         }
-        if can.booleans {
+        if capabilities.boolean_options {
             options.push(
-                SessionConfigOption::boolean("approve", "Allow without asking", chosen.approve).description(
-                    "Edits and commands run without a question; what a rule denies stays denied".to_owned(),
-                ),
+                SessionConfigOption::boolean("approve", "Allow without asking", selection.approve)
+                    .description("Edits and commands run without asking; rules that deny still apply".to_owned()),
             );
         }
         options
     }
 
-    /// The same for clients that know modes.
-    pub fn modes(&self, chosen: &Chosen) -> Option<SessionModeState> {
+    /// The modes, for older clients.
+    pub fn modes(&self, selection: &Selection) -> Option<SessionModeState> {
         let mode = |agent: &Agent| {
             SessionMode::new(agent.name.clone(), agent.name.clone()).description(agent.description.clone())
         };
         (!self.agents.is_empty())
-            .then(|| SessionModeState::new(chosen.mode.clone(), self.agents.iter().map(mode).collect()))
+            .then(|| SessionModeState::new(selection.mode.clone(), self.agents.iter().map(mode).collect()))
     }
 
-    /// The same for clients that know models.
-    pub fn models_state(&self, chosen: &Chosen) -> Value {
+    /// The models, for older clients.
+    pub fn models_state(&self, selection: &Selection) -> Value {
         let shown = |(id, name, description): (String, String, Option<String>)| match description {
             Some(description) => json!({"modelId": id, "name": name, "description": description}),
             None => json!({"modelId": id, "name": name}),
         };
-        let models: Vec<Value> = self.models(chosen).map(shown).collect();
-        json!({"currentModelId": current(chosen), "availableModels": models})
+        let models: Vec<Value> = self.models(selection).map(shown).collect();
+        json!({"currentModelId": current_model_id(selection), "availableModels": models})
     }
 
-    /// The id, the name and the description of each model that can be chosen. While none is, the first entry says what
-    /// is missing: clients show a list of models only if one of them is current.
-    fn models(&self, chosen: &Chosen) -> impl Iterator<Item = (String, String, Option<String>)> {
-        let none = chosen.model.is_none().then(|| (NO_MODEL.to_owned(), "No model".to_owned(), self.missing.clone()));
+    /// The id, name and description of each model. While none is selected, the first entry says what is missing:
+    /// clients show the list only if one entry is current.
+    fn models(&self, selection: &Selection) -> impl Iterator<Item = (String, String, Option<String>)> {
+        let none = selection
+            .model
+            .is_none()
+            .then(|| (NO_MODEL.to_owned(), "No model".to_owned(), self.no_model_reason.clone()));
         let of = |provider: &Provider| {
             let (id, name) = (provider.id.clone(), provider.name.clone());
             let models: Vec<_> = provider
@@ -267,8 +277,8 @@ impl Choices {
         none.into_iter().chain(self.providers.iter().flat_map(of)).take(MAX_MODELS)
     }
 
-    /// The commands that the human can type.
-    pub fn available(&self) -> AvailableCommandsUpdate {
+    /// The commands that the user can type.
+    pub fn available_commands(&self) -> AvailableCommandsUpdate {
         let command = |command: &Command| {
             let made = AvailableCommand::new(command.name.clone(), command.description.clone().unwrap_or_default());
             if command.hints.is_empty() {
@@ -281,12 +291,12 @@ impl Choices {
     }
 }
 
-/// The id of the chosen model as clients see it.
-fn current(chosen: &Chosen) -> String {
-    chosen.model.as_ref().map_or_else(|| NO_MODEL.to_owned(), ModelRef::to_string)
+/// The id of the selected model as clients see it.
+fn current_model_id(selection: &Selection) -> String {
+    selection.model.as_ref().map_or_else(|| NO_MODEL.to_owned(), ModelRef::to_string)
 }
 
-fn capital(text: &str) -> String {
+fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! The events around an open session. Each has a stream and a task of its own, so that none holds up another, and so that a
-//! stream begins where its session was opened: with the text so far of whatever is being written.
+//! Follows the events of open sessions. Each has its own stream and task, so that none delays another, and its stream
+//! starts when the session is opened: with the text so far of whatever is streaming.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Weak};
@@ -9,46 +9,47 @@ use futures::stream::{BoxStream, Fuse};
 use futures::{FutureExt as _, StreamExt as _};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::open_session::Open;
+use super::open_session::OpenSession;
 use crate::agent::Agent;
 use crate::lock;
 
-/// The most subagents that are looked for.
-const MAX_FAMILY: usize = 1_000;
+/// The most subagents to look for.
+const MAX_SUBAGENTS: usize = 1_000;
 
-/// The most events that are there already when a session is opened; those behind them come a moment later.
-const MAX_READY: usize = 4_096;
+/// The most events shown before opening a session returns; the rest follows from the task.
+const MAX_READY_EVENTS: usize = 4_096;
 
-/// The longest text that is shown in one piece because it was there at once, in bytes.
-const MAX_JOINED: usize = 64 << 10;
+/// The longest text joined from deltas that are ready, in bytes.
+const MAX_JOINED_TEXT: usize = 64 << 10;
 
-/// Events of a directory, from the moment they were asked for.
-pub type Events = BoxStream<'static, WatchItem>;
+/// The events of a directory.
+pub type EventStream = BoxStream<'static, WatchItem>;
 
 impl Agent {
-    /// The events of a directory from now on.
-    pub async fn watch(&self, directory: &str, after: Option<Cursor>) -> Result<Events, HostError> {
+    /// Subscribes to the events of a directory, after a cursor or from now on.
+    pub async fn watch(&self, directory: &str, after: Option<Cursor>) -> Result<EventStream, HostError> {
         self.host().watch(WatchScope::Directory(directory.to_owned()), after).await
     }
 
-    /// Shows the events of a session until it is closed. Those that are there already are shown when this returns: among
-    /// them is the text so far of what is being written, or was when a process died.
-    pub async fn follow(self: &Arc<Self>, open: &Arc<Open>, events: Events) {
-        // The task must not keep alive what keeps it.
+    /// Shows the events of a session until it is closed. Events that are ready are shown before this returns; they
+    /// include the text so far of what is streaming, or was when a process died.
+    pub async fn follow(self: &Arc<Self>, open: &Arc<OpenSession>, events: EventStream) {
+        // Weak, because the session owns the task.
         let (agent, open_session) = (Arc::downgrade(self), Arc::downgrade(open));
-        let mut follower = Follower { agent, open: open_session, cursor: None, events: events.fuse(), behind: None };
-        for _ in 0..MAX_READY {
+        let mut follower = Follower { agent, open: open_session, cursor: None, events: events.fuse(), lookahead: None };
+        for _ in 0..MAX_READY_EVENTS {
             let Some(ready) = follower.next().now_or_never() else { break };
             let Some(item) = ready else { return };
-            if !follower.take(item).await {
+            if !follower.handle(item).await {
                 return;
             }
         }
-        open.followed_by(AbortOnDropHandle::new(tokio::spawn(follower.run())));
+        open.set_follower(AbortOnDropHandle::new(tokio::spawn(follower.run())));
     }
 
-    /// The open session that an event is about: itself, or one of its subagents. Nothing for an event about no session.
-    fn root(&self, event: &EventBody) -> Option<Option<SessionId>> {
+    /// The open session that an event belongs to, directly or through a subagent; the outer `None` if it is not about a
+    /// session.
+    fn root_of(&self, event: &EventBody) -> Option<Option<SessionId>> {
         let mut routes = lock(&self.routes);
         match event {
             EventBody::SessionCreated { info, .. } => {
@@ -62,56 +63,56 @@ impl Agent {
         }
     }
 
-    /// Sessions below an open one, so that their events and questions find it.
-    pub async fn find_family(&self, root: &SessionId, scope: &Scope) -> Result<Vec<Session>, HostError> {
-        let mut family = Vec::new();
+    /// Finds the subagents of an open session, and routes their events and asks to it.
+    pub async fn find_subagents(&self, root: &SessionId, scope: &Scope) -> Result<Vec<Session>, HostError> {
+        let mut subagents = Vec::new();
         let mut unseen = vec![root.clone()];
         while let Some(parent) = unseen.pop()
-            && family.len() < MAX_FAMILY
+            && subagents.len() < MAX_SUBAGENTS
         {
             for child in self.host().children(scope, &parent).await? {
                 lock(&self.routes).entry(child.id.clone()).or_insert_with(|| root.clone());
                 unseen.push(child.id.clone());
-                family.push(child);
+                subagents.push(child);
             }
         }
-        Ok(family)
+        Ok(subagents)
     }
 }
 
 struct Follower {
     agent: Weak<Agent>,
-    open: Weak<Open>,
+    open: Weak<OpenSession>,
     cursor: Option<Cursor>,
-    events: Fuse<Events>,
-    /// What came behind text that was joined.
-    behind: Option<WatchItem>,
+    events: Fuse<EventStream>,
+    /// The item that ended a run of joined text.
+    lookahead: Option<WatchItem>,
 }
 
 impl Follower {
     async fn run(mut self) {
         while let Some(item) = self.next().await {
-            if !self.take(item).await {
+            if !self.handle(item).await {
                 return;
             }
         }
     }
 
     async fn next(&mut self) -> Option<WatchItem> {
-        match self.behind.take() {
+        match self.lookahead.take() {
             Some(item) => Some(item),
             None => self.events.next().await,
         }
     }
 
-    /// Joins a piece of text with those of the same part that are there already. A model may write faster than pieces are
-    /// shown one by one, and what is not taken waits in memory.
-    fn joined<'a>(&mut self, event: &'a EventBody) -> Cow<'a, EventBody> {
+    /// Joins a text delta with those of the same part that are ready. A model may write faster than single deltas can
+    /// be shown, and untaken events stay in memory.
+    fn join_deltas<'a>(&mut self, event: &'a EventBody) -> Cow<'a, EventBody> {
         let EventBody::PartDelta { part_id, .. } = event else { return Cow::Borrowed(event) };
         let mut event = event.clone();
-        while self.behind.is_none()
+        while self.lookahead.is_none()
             && let EventBody::PartDelta { delta, .. } = &mut event
-            && delta.len() < MAX_JOINED
+            && delta.len() < MAX_JOINED_TEXT
             && let Some(Some(item)) = self.events.next().now_or_never()
         {
             let next = if let WatchItem::Frame(frame) = &item { frame.event() } else { None };
@@ -121,14 +122,14 @@ impl Follower {
                 {
                     delta.push_str(more);
                 }
-                _ => self.behind = Some(item),
+                _ => self.lookahead = Some(item),
             }
         }
         Cow::Owned(event)
     }
 
-    /// Shows what came; false if nothing more can come.
-    async fn take(&mut self, item: WatchItem) -> bool {
+    /// Handles an item; false if the stream has ended.
+    async fn handle(&mut self, item: WatchItem) -> bool {
         let (Some(agent), Some(open)) = (self.agent.upgrade(), self.open.upgrade()) else { return false };
         match item {
             WatchItem::Frame(frame) => {
@@ -136,42 +137,42 @@ impl Follower {
                     self.cursor = Some(cursor.clone());
                 }
                 if let Some(event) = frame.event() {
-                    show(&agent, &open, &self.joined(&event.body)).await;
+                    show_event(&agent, &open, &self.join_deltas(&event.body)).await;
                 }
             }
             WatchItem::Resync(reason) => {
                 tracing::debug!(reason, "events may be missing");
-                show_again(&agent, &open).await;
+                show_stored_state(&agent, &open).await;
             }
-            // The client reads more slowly than events come: go on where we were.
+            // The client reads more slowly than events come: resume after the last one.
             WatchItem::Lagged => {
                 match agent.watch(&open.scope.directory, self.cursor.clone()).await {
                     Ok(events) => self.events = events.fuse(),
                     Err(error) => {
-                        tracing::error!(%error, session = %open.id, "events cannot be followed any more");
+                        tracing::error!(%error, session = %open.id, "cannot follow events any more");
                         return false;
                     }
                 }
-                show_again(&agent, &open).await;
+                show_stored_state(&agent, &open).await;
             }
         }
         true
     }
 }
 
-async fn show(agent: &Arc<Agent>, open: &Arc<Open>, event: &EventBody) {
-    if agent.root(event).is_none_or(|root| root.as_ref() == Some(&open.id)) {
-        let left = open.show(|view| view.event(event)).await;
-        agent.act(open, left).await;
+async fn show_event(agent: &Arc<Agent>, open: &Arc<OpenSession>, event: &EventBody) {
+    if agent.root_of(event).is_none_or(|root| root.as_ref() == Some(&open.id)) {
+        let left = open.show(|view| view.show_event(event)).await;
+        agent.apply_effects(open, left).await;
     }
 }
 
-/// Shows the stored state where events may be missing.
-async fn show_again(agent: &Arc<Agent>, open: &Arc<Open>) {
+/// Shows the stored state again, where events may be missing.
+async fn show_stored_state(agent: &Arc<Agent>, open: &Arc<OpenSession>) {
     match open.reread(agent.host()).await {
-        Ok(left) => agent.act(open, left).await,
-        Err(error) => tracing::warn!(%error, session = %open.id, "the session cannot be read again"),
+        Ok(left) => agent.apply_effects(open, left).await,
+        Err(error) => tracing::warn!(%error, session = %open.id, "failed to read a session again"),
     }
-    agent.open_asks(open).await;
+    agent.ask_pending(open).await;
     agent.refresh_soon(open);
 }

@@ -1,4 +1,4 @@
-//! The MCP servers that a client wants a session to use.
+//! The MCP servers that a client supplies for a session.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +14,14 @@ use crate::rpc::Error;
 /// The most servers of one session.
 const MAX_SERVERS: usize = 100;
 
-/// Which client brought the MCP servers of a session: the last one did, and ends them when it goes. A handle: clones share
-/// it.
+/// Which client supplied the MCP servers of each session: the last one did, and they end when it disconnects. Cheap to
+/// clone: clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Brought(Arc<Clients>);
+pub struct McpOwners(Arc<OwnerTable>);
 
 #[derive(Debug, Default)]
-struct Clients {
-    next: AtomicU64,
+struct OwnerTable {
+    next_client: AtomicU64,
     owners: Mutex<HashMap<SessionId, Owner>>,
 }
 
@@ -31,14 +31,14 @@ struct Owner {
     servers: IndexMap<String, McpConfig>,
 }
 
-impl Brought {
-    /// Another client.
-    pub(crate) fn client(&self) -> u64 {
-        self.0.next.fetch_add(1, Ordering::Relaxed)
+impl McpOwners {
+    /// Numbers a new client.
+    pub(crate) fn register_client(&self) -> u64 {
+        self.0.next_client.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The client gives a session its servers, or takes them away.
-    pub(crate) fn by(&self, client: u64, session: &SessionId, servers: IndexMap<String, McpConfig>) {
+    /// Sets the servers that a client supplies for a session; an empty map removes them.
+    pub(crate) fn set(&self, client: u64, session: &SessionId, servers: IndexMap<String, McpConfig>) {
         let mut owners = lock(&self.0.owners);
         if !servers.is_empty() {
             owners.insert(session.clone(), Owner { client, servers });
@@ -47,32 +47,32 @@ impl Brought {
         }
     }
 
-    /// What the client brought, unless another one brought others since.
-    pub(crate) fn of(&self, client: u64, session: &SessionId) -> Option<IndexMap<String, McpConfig>> {
+    /// The servers that the client supplied, unless another client has replaced them since.
+    pub(crate) fn servers_of(&self, client: u64, session: &SessionId) -> Option<IndexMap<String, McpConfig>> {
         let owners = lock(&self.0.owners);
         owners.get(session).filter(|owner| owner.client == client).map(|owner| owner.servers.clone())
     }
 
-    /// The client is gone: servers that it brought end when the session rests, unless another client brought others.
-    pub(crate) async fn end(&self, client: u64, host: &dyn Host, scope: &Scope, session: &SessionId) {
-        if self.of(client, session).is_none() {
+    /// Ends the servers of a client that has disconnected once the session is idle, unless another client has replaced
+    /// them.
+    pub(crate) async fn end_servers(&self, client: u64, host: &dyn Host, scope: &Scope, session: &SessionId) {
+        if self.servers_of(client, session).is_none() {
             return;
         }
-        if let Err(error) = until_rest(host, scope, session).await {
-            tracing::warn!(%error, %session, "whether a session rests cannot be told");
+        if let Err(error) = wait_until_idle(host, scope, session).await {
+            tracing::warn!(%error, %session, "cannot tell whether a session is idle");
         }
-        if self.of(client, session).is_some() {
-            self.by(client, session, IndexMap::new());
+        if self.servers_of(client, session).is_some() {
+            self.set(client, session, IndexMap::new());
             let ended = host.session_servers(scope, session, IndexMap::new()).await;
-            ended.unwrap_or_else(
-                |error| tracing::warn!(%error, %session, "the MCP servers of a session were not ended"),
-            );
+            ended
+                .unwrap_or_else(|error| tracing::warn!(%error, %session, "failed to end the MCP servers of a session"));
         }
     }
 }
 
-/// Waits for the end of a turn that runs.
-async fn until_rest(host: &dyn Host, scope: &Scope, session: &SessionId) -> Result<(), HostError> {
+/// Waits until the session runs no turn.
+async fn wait_until_idle(host: &dyn Host, scope: &Scope, session: &SessionId) -> Result<(), HostError> {
     let mut events = host.watch(WatchScope::Session(session.clone()), None).await?;
     while host.statuses(scope).await?.contains_key(session) {
         loop {
@@ -91,7 +91,8 @@ async fn until_rest(host: &dyn Host, scope: &Scope, session: &SessionId) -> Resu
     Ok(())
 }
 
-/// Reads `mcpServers`, in the current form and in those of older clients: `type` `local` or `remote`, a command as a list.
+/// Parses `mcpServers`, in the current form and in those of older clients: `type` `local` or `remote`, a command as a
+/// list.
 pub fn parse(given: Option<&Json>) -> Result<IndexMap<String, McpConfig>, Error> {
     let list = match given {
         None | Some(Json::Null) => return Ok(IndexMap::new()),
@@ -104,14 +105,14 @@ pub fn parse(given: Option<&Json>) -> Result<IndexMap<String, McpConfig>, Error>
     let mut servers = IndexMap::new();
     for (index, server) in list.iter().enumerate() {
         let at = |what: &str| Error::invalid_params(format!("mcpServers[{index}]{what}"));
-        let name = text(server, "name").ok_or_else(|| at(".name must be a text"))?;
+        let name = text(server, "name").ok_or_else(|| at(".name must be a string"))?;
         let config = match server["type"].as_str() {
-            None | Some("stdio" | "local") => local(server).map_err(|what| at(&what))?,
-            Some("http" | "sse" | "remote") => remote(server).map_err(|what| at(&what))?,
+            None | Some("stdio" | "local") => parse_local(server).map_err(|what| at(&what))?,
+            Some("http" | "sse" | "remote") => parse_remote(server).map_err(|what| at(&what))?,
             Some(other) => return Err(at(&format!(".type {other:?} is not supported; use stdio, http or sse"))),
         };
         if servers.insert(name.clone(), config).is_some() {
-            return Err(at(&format!(".name {name:?} is there twice")));
+            return Err(at(&format!(".name {name:?} appears twice")));
         }
     }
     Ok(servers)
@@ -129,12 +130,12 @@ fn texts(value: &Json) -> Option<Vec<String>> {
     }
 }
 
-fn local(server: &Json) -> Result<McpConfig, String> {
+fn parse_local(server: &Json) -> Result<McpConfig, String> {
     let mut command = match &server["command"] {
         Json::String(command) => vec![command.clone()],
-        list => texts(list).ok_or(".command must be a text or a list of texts")?,
+        list => texts(list).ok_or(".command must be a string or a list of strings")?,
     };
-    command.extend(texts(&server["args"]).ok_or(".args must be a list of texts")?);
+    command.extend(texts(&server["args"]).ok_or(".args must be a list of strings")?);
     if command.first().is_none_or(String::is_empty) {
         return Err(".command is empty".to_owned());
     }
@@ -143,14 +144,14 @@ fn local(server: &Json) -> Result<McpConfig, String> {
     Ok(McpConfig::Local { command, cwd: None, environment, enabled: None, timeout: None })
 }
 
-fn remote(server: &Json) -> Result<McpConfig, String> {
-    let url = text(server, "url").filter(|url| url::Url::parse(url).is_ok()).ok_or(".url must be an address")?;
+fn parse_remote(server: &Json) -> Result<McpConfig, String> {
+    let url = text(server, "url").filter(|url| url::Url::parse(url).is_ok()).ok_or(".url must be a URL")?;
     let headers = pairs(&server["headers"]).ok_or(".headers must be a list of {name, value}")?;
     let headers = (!headers.is_empty()).then_some(headers);
     Ok(McpConfig::Remote { url, enabled: None, headers, oauth: None, timeout: None })
 }
 
-/// `[{name, value}]`, or an object.
+/// Parses `[{name, value}]` or an object.
 fn pairs(value: &Json) -> Option<IndexMap<String, String>> {
     match value {
         Json::Null => Some(IndexMap::new()),
@@ -168,7 +169,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn servers_of_every_age() {
+    fn current_and_older_forms() {
         let list = json!([
             {"name": "a", "command": "/bin/a", "args": ["-x"], "env": [{"name": "K", "value": "v"}]},
             {"name": "b", "type": "local", "command": ["bun", "x", "pkg"], "args": [], "env": []},
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_field() {
         for (list, want) in [
             (json!({}), "must be a list"),
             (json!([{"command": "x"}]), "mcpServers[0].name"),

@@ -13,258 +13,269 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::catalog::{Choices, Chosen};
-use crate::capabilities::Abilities;
-use crate::editor::{Changes, Reads, Terminals};
+use super::catalog::{Selection, SessionCatalog};
+use crate::capabilities::Capabilities;
+use crate::editor::{PendingChanges, RecentReads, ShownTerminals};
 use crate::lock;
-use crate::rpc::{Growing, Peer};
+use crate::rpc::{AppendableMessage, Peer};
 use crate::size;
-use crate::view::{Act, Settled, View, Voice};
+use crate::view::{ChunkKind, Effect, SettledHistory, View};
 
-/// The most messages that are read again when events may be missing.
-pub const REREAD: usize = 200;
+/// The most messages read again when events may be missing.
+pub const MAX_REREAD: usize = 200;
 
 /// A session that the client has open.
-pub struct Open {
-    /// The session.
+pub struct OpenSession {
+    /// Its id.
     pub id: SessionId,
     /// Where it works.
     pub scope: Scope,
     /// What the client can do.
-    pub abilities: Abilities,
-    /// The folders that belong to it.
+    pub capabilities: Capabilities,
+    /// Its directory and additional directories.
     pub roots: Vec<PathBuf>,
-    /// What its tools write.
-    pub changes: Changes,
-    /// What its tools have read.
-    pub reads: Reads,
-    /// The terminals in which its tools run commands.
-    pub terminals: Terminals,
+    /// Files that its tools wrote.
+    pub changes: PendingChanges,
+    /// Files that its tools have read.
+    pub recent_reads: RecentReads,
+    /// Terminals of its tools that the client was shown.
+    pub shown_terminals: ShownTerminals,
     peer: Peer,
-    /// Held while anything of the session is told, so that it is told in order.
+    /// Held while updates of the session are sent, so that they go out in order.
     view: tokio::sync::Mutex<View>,
-    choices: Mutex<Choices>,
-    chosen: Mutex<Chosen>,
-    /// Held while something is chosen and told, so that the newest is told last.
-    telling: tokio::sync::Mutex<()>,
-    /// Held while what there is to choose from is read and told, so that the newest is told last.
-    refreshing: tokio::sync::Mutex<()>,
-    /// Whether somebody waits to do that.
-    pub refresh_waits: AtomicBool,
-    /// What is asked at the moment, and how it is withdrawn.
+    catalog: Mutex<SessionCatalog>,
+    selection: Mutex<Selection>,
+    /// Held while a selection is made and sent, so that the newest is sent last.
+    selection_lock: tokio::sync::Mutex<()>,
+    /// Held while the catalog is loaded and sent, so that the newest is sent last.
+    refresh_lock: tokio::sync::Mutex<()>,
+    /// Whether a refresh waits to start.
+    pub refresh_pending: AtomicBool,
+    /// The open asks by id, each with the token that withdraws it.
     pub asks: Mutex<HashMap<String, CancellationToken>>,
-    /// Changes when an answer was told to its end.
-    told: watch::Sender<()>,
+    /// Signals that an answer was shown completely.
+    answer_shown: watch::Sender<()>,
     /// Cancelled when the session is closed.
     pub closed: CancellationToken,
     follower: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
-impl Open {
-    /// A session of which nothing was told yet.
-    pub fn new(session: &Session, abilities: Abilities, roots: Vec<PathBuf>, peer: Peer, choices: Choices) -> Self {
-        let changes = Changes::default();
-        let chosen = Chosen::of(session, &choices);
+impl OpenSession {
+    /// A session of which nothing was shown yet.
+    pub fn new(
+        session: &Session,
+        capabilities: Capabilities,
+        roots: Vec<PathBuf>,
+        peer: Peer,
+        catalog: SessionCatalog,
+    ) -> Self {
+        let changes = PendingChanges::default();
+        let selection = Selection::of_session(session, &catalog);
         Self {
             id: session.id.clone(),
             scope: Scope { directory: session.directory.clone(), workspace: session.workspace_id.clone() },
-            abilities,
+            capabilities,
             roots,
-            view: tokio::sync::Mutex::new(View::new(session, abilities, changes.clone())),
+            view: tokio::sync::Mutex::new(View::new(session, capabilities, changes.clone())),
             changes,
-            reads: Reads::default(),
-            terminals: Terminals::default(),
+            recent_reads: RecentReads::default(),
+            shown_terminals: ShownTerminals::default(),
             peer,
-            choices: Mutex::new(choices),
-            chosen: Mutex::new(chosen),
-            telling: tokio::sync::Mutex::default(),
-            refreshing: tokio::sync::Mutex::default(),
-            refresh_waits: AtomicBool::new(false),
+            catalog: Mutex::new(catalog),
+            selection: Mutex::new(selection),
+            selection_lock: tokio::sync::Mutex::default(),
+            refresh_lock: tokio::sync::Mutex::default(),
+            refresh_pending: AtomicBool::new(false),
             asks: Mutex::default(),
-            told: watch::Sender::default(),
+            answer_shown: watch::Sender::default(),
             closed: CancellationToken::new(),
             follower: Mutex::default(),
         }
     }
 
-    /// The task that shows its events.
-    pub fn followed_by(&self, follower: AbortOnDropHandle<()>) {
+    /// Sets the task that shows its events.
+    pub fn set_follower(&self, follower: AbortOnDropHandle<()>) {
         if !self.closed.is_cancelled() {
             *lock(&self.follower) = Some(follower);
         }
     }
 
-    /// Nothing of it is shown or asked any more.
+    /// Stops showing and asking.
     pub fn close(&self) {
         self.closed.cancel();
         lock(&self.follower).take();
     }
 
-    /// What is chosen.
-    pub fn chosen(&self) -> Chosen {
-        lock(&self.chosen).clone()
+    /// The selection.
+    pub fn selection(&self) -> Selection {
+        lock(&self.selection).clone()
     }
 
-    /// What there is to choose from.
-    pub fn choices(&self) -> Choices {
-        lock(&self.choices).clone()
+    /// The catalog.
+    pub fn catalog(&self) -> SessionCatalog {
+        lock(&self.catalog).clone()
     }
 
-    /// Chooses; the client is told what follows from it for those who know other words for it. When this returns it has
-    /// been told, whoever was first to notice.
-    pub async fn choose<E>(&self, change: impl FnOnce(&Choices, &mut Chosen) -> Result<(), E>) -> Result<(), E> {
-        let _telling = self.telling.lock().await;
+    /// Changes the selection and informs the client, in the current form and in those of older clients. The client has
+    /// been informed when this returns, whoever noticed the change first.
+    pub async fn select<E>(
+        &self,
+        change: impl FnOnce(&SessionCatalog, &mut Selection) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let _selection_lock = self.selection_lock.lock().await;
         let (before, after) = {
-            let mut chosen = lock(&self.chosen);
-            let before = chosen.clone();
-            change(&lock(&self.choices), &mut chosen)?;
-            (before, chosen.clone())
+            let mut selection = lock(&self.selection);
+            let before = selection.clone();
+            change(&lock(&self.catalog), &mut selection)?;
+            (before, selection.clone())
         };
-        self.tell_chosen(&before, &after).await;
+        self.send_selection(&before, &after).await;
         Ok(())
     }
 
-    async fn tell_chosen(&self, before: &Chosen, after: &Chosen) {
+    async fn send_selection(&self, before: &Selection, after: &Selection) {
         if before.mode != after.mode {
-            self.update(SessionUpdate::CurrentModeUpdate(CurrentModeUpdate::new(after.mode.clone()))).await;
+            self.send_update(SessionUpdate::CurrentModeUpdate(CurrentModeUpdate::new(after.mode.clone()))).await;
         }
         if before != after {
-            let options = self.choices().options(self.abilities, after);
-            self.update(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options))).await;
+            let options = self.catalog().options(self.capabilities, after);
+            self.send_update(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options))).await;
         }
     }
 
-    /// Tells an update of this session.
-    pub async fn update(&self, update: SessionUpdate) {
-        tell(&self.peer, &self.id, update).await;
+    /// Sends an update of this session.
+    pub async fn send_update(&self, update: SessionUpdate) {
+        notify_update(&self.peer, &self.id, update).await;
     }
 
-    /// Tells which commands there are.
-    pub async fn tell_commands(&self) {
-        let update = self.choices().available();
-        self.update(SessionUpdate::AvailableCommandsUpdate(update)).await;
+    /// Sends the available commands.
+    pub async fn send_commands(&self) {
+        let update = self.catalog().available_commands();
+        self.send_update(SessionUpdate::AvailableCommandsUpdate(update)).await;
     }
 
-    /// Looks whether there is something else to choose or to run now, and tells.
+    /// Reloads the catalog and sends what changed.
     pub async fn refresh(&self, host: &dyn Host) -> Result<(), HostError> {
-        let _refreshing = self.refreshing.lock().await;
-        self.refresh_waits.store(false, Ordering::Release);
-        let new = Choices::load(host, &self.scope, &self.id).await?;
-        let old = std::mem::replace(&mut *lock(&self.choices), new.clone());
+        let _refresh_lock = self.refresh_lock.lock().await;
+        self.refresh_pending.store(false, Ordering::Release);
+        let new = SessionCatalog::load(host, &self.scope, &self.id).await?;
+        let old = std::mem::replace(&mut *lock(&self.catalog), new.clone());
         if old.commands() != new.commands() {
-            self.tell_commands().await;
+            self.send_commands().await;
         }
-        let _telling = self.telling.lock().await;
-        let chosen = self.chosen();
-        if old.options(self.abilities, &chosen) != new.options(self.abilities, &chosen) {
-            let options = new.options(self.abilities, &chosen);
-            self.update(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options))).await;
+        let _selection_lock = self.selection_lock.lock().await;
+        let selection = self.selection();
+        if old.options(self.capabilities, &selection) != new.options(self.capabilities, &selection) {
+            let options = new.options(self.capabilities, &selection);
+            self.send_update(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options))).await;
         }
         Ok(())
     }
 
-    /// Somebody else has given the session another agent or model.
-    pub async fn changed(&self, session: &Session) {
-        let now = Chosen::of(session, &lock(&self.choices));
-        let set = |_: &Choices, chosen: &mut Chosen| {
+    /// Adopts a session's agent and model that someone else changed.
+    pub async fn session_changed(&self, session: &Session) {
+        let now = Selection::of_session(session, &lock(&self.catalog));
+        let set = |_: &SessionCatalog, selection: &mut Selection| {
             if session.agent.is_some() {
-                chosen.mode.clone_from(&now.mode);
+                selection.mode.clone_from(&now.mode);
             }
             if session.model.is_some() {
-                chosen.model.clone_from(&now.model);
-                chosen.effort.clone_from(&now.effort);
+                selection.model.clone_from(&now.model);
+                selection.effort.clone_from(&now.effort);
             }
             Ok::<(), std::convert::Infallible>(())
         };
-        let Ok(()) = self.choose(set).await;
+        let Ok(()) = self.select(set).await;
     }
 
-    /// Does something with the view, and tells what follows; gives what is left to be done.
-    pub async fn show(&self, work: impl FnOnce(&mut View) -> Vec<Act>) -> Vec<Act> {
+    /// Lets `work` update the view, sends the resulting updates, and returns the remaining effects.
+    pub async fn show(&self, work: impl FnOnce(&mut View) -> Vec<Effect>) -> Vec<Effect> {
         let mut view = self.view.lock().await;
-        let last = view.ended().last().cloned();
-        let acts = work(&mut view);
+        let last = view.finished_answers().last().cloned();
+        let effects = work(&mut view);
         let mut left = Vec::new();
-        for act in acts {
-            match act {
-                Act::Text(session, voice, message, text) => self.text(&session, voice, &message, &text).await,
-                Act::Update(session, update) => tell(&self.peer, &session, *update).await,
-                Act::Progress(session, call, update) => {
-                    let terminal = terminal(&update);
+        for effect in effects {
+            match effect {
+                Effect::Text(session, kind, message, text) => self.send_text(&session, kind, &message, &text).await,
+                Effect::Update(session, update) => notify_update(&self.peer, &session, *update).await,
+                Effect::Progress(session, call, update) => {
+                    let terminal = terminal_id(&update);
                     let params = SessionNotification::new(session.to_string(), *update);
-                    self.peer.tell_latest(format!("{session} {call}"), "session/update", &params).await;
-                    terminal.inspect(|id| self.terminals.shown(id));
+                    self.peer.notify_latest(format!("{session} {call}"), "session/update", &params).await;
+                    terminal.inspect(|id| self.shown_terminals.mark_shown(id));
                 }
                 other => left.push(other),
             }
         }
-        if view.ended().last() != last.as_ref() {
-            self.told.send_replace(());
+        if view.finished_answers().last() != last.as_ref() {
+            self.answer_shown.send_replace(());
         }
         left
     }
 
-    async fn text(&self, session: &SessionId, voice: Voice, message: &str, text: &str) {
-        let kind = match voice {
-            Voice::User => "user_message_chunk",
-            Voice::Agent => "agent_message_chunk",
-            Voice::Thought => "agent_thought_chunk",
+    async fn send_text(&self, session: &SessionId, kind: ChunkKind, message: &str, text: &str) {
+        let kind = match kind {
+            ChunkKind::User => "user_message_chunk",
+            ChunkKind::Agent => "agent_message_chunk",
+            ChunkKind::Thought => "agent_thought_chunk",
         };
-        // Ids need no quoting; the text is the last field, so that it can grow.
-        let before = format!(
+        // Ids need no quoting. The text is the last field, so that more can be appended.
+        let prefix = format!(
             r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"{session}","update":{{"sessionUpdate":"{kind}","messageId":"{message}","content":{{"type":"text","text":"#
         );
-        for piece in size::pieces(text) {
-            self.peer.tell_text(Growing { before: before.clone(), text: piece.to_owned(), after: "}}}}" }).await;
+        for piece in size::chunks(text) {
+            self.peer
+                .notify_text(AppendableMessage { prefix: prefix.clone(), text: piece.to_owned(), suffix: "}}}}" })
+                .await;
         }
     }
 
-    /// Shows the stored state again where events may be missing.
-    pub async fn reread(&self, host: &dyn Host) -> Result<Vec<Act>, HostError> {
-        let query = api::ListMessages { limit: Some(REREAD), before: None };
+    /// Shows the stored state again, where events may be missing.
+    pub async fn reread(&self, host: &dyn Host) -> Result<Vec<Effect>, HostError> {
+        let query = api::ListMessages { limit: Some(MAX_REREAD), before: None };
         let page = host.messages(&self.scope, &self.id, query).await?;
         let mut left = Vec::new();
         self.show(|view| {
-            view.list(page.messages.iter().map(|message| message.info.id()), page.older.is_none());
+            view.set_order(page.messages.iter().map(|message| message.info.id()), page.older.is_none());
             Vec::new()
         })
         .await;
         for message in page.messages {
-            left.extend(self.show(|view| view.stored(message, false)).await);
+            left.extend(self.show(|view| view.show_stored(message, false)).await);
         }
         Ok(left)
     }
 
-    /// Shows a whole conversation, or only notes that it was shown up to these messages.
+    /// Shows a whole conversation, or only marks it as shown up to these messages.
     pub async fn replay(&self, messages: Vec<MessageWithParts>, shown: bool) {
-        let settled = Settled::of(&messages, shown);
+        let settled = SettledHistory::of(&messages, shown);
         if shown {
             for message in messages {
-                self.show(|view| view.stored(message, true)).await;
+                self.show(|view| view.show_stored(message, true)).await;
             }
         }
         self.show(|view| {
-            view.skip(settled);
+            view.mark_shown(settled);
             Vec::new()
         })
         .await;
     }
 
-    /// Waits until an answer was told to its end, if it ever is.
-    pub async fn until_told(&self, answer: &MessageId) {
-        let mut told = self.told.subscribe();
-        // Whoever tells has the view until the end is told as well.
-        while !self.view.lock().await.ended().contains(answer) && told.changed().await.is_ok() {}
+    /// Waits until an answer was shown completely, if it ever is.
+    pub async fn wait_until_shown(&self, answer: &MessageId) {
+        let mut answer_shown = self.answer_shown.subscribe();
+        // The sender holds the view until the end is sent as well.
+        while !self.view.lock().await.finished_answers().contains(answer) && answer_shown.changed().await.is_ok() {}
     }
 
-    /// Whether something is being told at the moment.
-    pub fn is_telling(&self) -> bool {
+    /// Whether updates are being sent right now.
+    pub fn is_sending(&self) -> bool {
         self.view.try_lock().is_err()
     }
 }
 
 /// The terminal that an update shows.
-fn terminal(update: &SessionUpdate) -> Option<String> {
+fn terminal_id(update: &SessionUpdate) -> Option<String> {
     let SessionUpdate::ToolCallUpdate(update) = update else { return None };
     update.fields.content.iter().flatten().find_map(|content| match content {
         ToolCallContent::Terminal(terminal) => Some(terminal.terminal_id.to_string()),
@@ -272,11 +283,12 @@ fn terminal(update: &SessionUpdate) -> Option<String> {
     })
 }
 
-async fn tell(peer: &Peer, session: &SessionId, update: SessionUpdate) {
+async fn notify_update(peer: &Peer, session: &SessionId, update: SessionUpdate) {
     if let SessionUpdate::ToolCall(call) = &update {
-        let params = serde_json::json!({ "sessionId": session, "update": crate::view::tool_call::whole_call(call) });
-        return peer.tell("session/update", &params).await;
+        let params =
+            serde_json::json!({ "sessionId": session, "update": crate::view::tool_call::tool_call_json(call) });
+        return peer.notify("session/update", &params).await;
     }
     let params = SessionNotification::new(session.to_string(), update);
-    peer.tell("session/update", &params).await;
+    peer.notify("session/update", &params).await;
 }

@@ -1,4 +1,4 @@
-//! A server that cannot be reached for a while.
+//! Retries requests to a server that is unreachable for a while.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,28 +7,28 @@ use api::HostError;
 
 use crate::agent::Agent;
 
-/// How often something is asked of a server again.
-const TRIES: u32 = 30;
-/// The pause between.
-const PAUSE: Duration = Duration::from_millis(500);
+/// How often a request is tried.
+const MAX_ATTEMPTS: u32 = 30;
+/// The pause between attempts.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 impl Agent {
-    /// Asks the host; a server that cannot be reached is asked again for a while. Only for what may be done twice, or has
-    /// an id by which it is done once.
-    pub async fn reach<T, F>(&self, ask: impl Fn() -> F) -> Result<T, HostError>
+    /// Calls the host, and again for a while if a server cannot be reached. Only for requests that are idempotent or
+    /// carry an id that makes them so.
+    pub async fn retry<T, F>(&self, request: impl Fn() -> F) -> Result<T, HostError>
     where
         F: Future<Output = Result<T, HostError>>,
     {
-        let tries = if self.is_local() || !self.host().features().cursor { 1 } else { TRIES };
-        for _ in 1..tries {
-            match ask().await {
+        let attempts = if self.is_local() || !self.host().features().cursor { 1 } else { MAX_ATTEMPTS };
+        for _ in 1..attempts {
+            match request().await {
                 Err(HostError::Failed(why) | HostError::Unavailable(why)) => {
-                    tracing::info!(why, "the server is asked again");
-                    tokio::time::sleep(PAUSE).await;
+                    tracing::info!(why, "retrying a request to the server");
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
                 result => return result,
             }
         }
-        ask().await
+        request().await
     }
 }

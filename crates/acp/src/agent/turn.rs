@@ -1,4 +1,4 @@
-//! A prompt and its turn.
+//! Runs prompts: `session/prompt` and steering.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,92 +8,92 @@ use api::{Bound, CommandInput, Message, MessageError, MessageWithParts, PromptIn
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::blocks::{self, Wanted};
-use super::open_session::Open;
+use super::blocks::{self, ParsedPrompt};
+use super::open_session::OpenSession;
 use crate::agent::Agent;
 use crate::lock;
 use crate::rpc::{Error, code};
-use crate::view::Used;
+use crate::view::TurnUsage;
 
 /// How long a cancelled turn may take to stop.
-const STOP_WAIT: Duration = Duration::from_secs(15);
-/// A turn that has not begun yet cannot be aborted; how soon that is tried again.
-const ABORT_AGAIN: Duration = Duration::from_millis(20);
-/// How long the last events of a turn may take to come.
-const LAST_EVENTS: Duration = Duration::from_secs(3);
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+/// A turn that has not started cannot be aborted; how soon to try again.
+const ABORT_RETRY_DELAY: Duration = Duration::from_millis(20);
+/// How long the last events of a turn may take to arrive.
+const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Agent {
-    /// Runs a prompt to its end. `cancel` is cancelled by `session/cancel` or `$/cancel_request`.
+    /// Runs a prompt to its end. `session/cancel` and `$/cancel_request` cancel `cancel`.
     pub async fn prompt(
         self: &Arc<Self>,
-        open: &Arc<Open>,
+        open: &Arc<OpenSession>,
         params: &Value,
         cancel: CancellationToken,
     ) -> Result<Value, Error> {
         if params["prompt"][0]["text"].as_str().is_some_and(|text| text.trim_start().starts_with('/')) {
-            // A command that was written or edited a moment ago counts.
+            // A command file that was just written or edited counts.
             cancel.run_until_cancelled(self.refresh(open)).await;
         } else {
-            cancel.run_until_cancelled(self.restore_servers(open)).await;
+            cancel.run_until_cancelled(self.restore_mcp_servers(open)).await;
         }
-        let choices = open.choices();
-        let commands: Vec<&str> = choices.commands().iter().map(|command| command.name.as_str()).collect();
-        let all = self.reach(|| self.host().agents(&open.scope)).await?;
+        let catalog = open.catalog();
+        let commands: Vec<&str> = catalog.commands().iter().map(|command| command.name.as_str()).collect();
+        let all = self.retry(|| self.host().agents(&open.scope)).await?;
         let agents: Vec<&str> = all
             .iter()
             .filter(|agent| agent.mode != api::AgentMode::Primary && agent.hidden != Some(true))
             .map(|agent| agent.name.as_str())
             .collect();
-        let wanted = blocks::read(&params["prompt"], &commands, &agents)?;
-        let chosen = open.chosen();
-        let message = self.reach(|| self.host().message_id(&open.scope, &open.id)).await?;
+        let parsed = blocks::parse(&params["prompt"], &commands, &agents)?;
+        let selection = open.selection();
+        let message = self.retry(|| self.host().message_id(&open.scope, &open.id)).await?;
         open.show(|view| {
-            view.prompted(&message, choices.context(&chosen));
+            view.begin_turn(&message, catalog.context(&selection));
             Vec::new()
         })
         .await;
         let work = async {
-            match wanted {
-                Wanted::Prompt(parts) if is_compact(&parts) => {
-                    let model = match chosen.model.clone() {
+            match parsed {
+                ParsedPrompt::Prompt(parts) if is_compact(&parts) => {
+                    let model = match selection.model.clone() {
                         Some(model) => model,
-                        None => self.reach(|| self.host().default_model(&open.scope)).await?,
+                        None => self.retry(|| self.host().default_model(&open.scope)).await?,
                     };
                     let input = SummarizeInput { model, auto: false };
                     self.host().summarize(&open.scope, &open.id, input).await?;
                     Ok(None)
                 }
-                Wanted::Prompt(parts) => {
+                ParsedPrompt::Prompt(parts) => {
                     let input = PromptInput {
                         parts,
                         message_id: Some(message.clone()),
-                        model: chosen.model.clone(),
-                        agent: Some(chosen.mode.clone()),
-                        variant: chosen.effort.clone(),
+                        model: selection.model.clone(),
+                        agent: Some(selection.mode.clone()),
+                        variant: selection.effort.clone(),
                         ..PromptInput::default()
                     };
-                    let answer = self.reach(|| self.host().prompt(&open.scope, &open.id, input.clone())).await?;
+                    let answer = self.retry(|| self.host().prompt(&open.scope, &open.id, input.clone())).await?;
                     Ok(Some(answer))
                 }
-                Wanted::Command(command, arguments, parts) => {
+                ParsedPrompt::Command(command, arguments, parts) => {
                     let target = PromptTarget {
-                        agent: Some(chosen.mode.clone()),
-                        model: chosen.model.clone(),
-                        variant: chosen.effort.clone(),
+                        agent: Some(selection.mode.clone()),
+                        model: selection.model.clone(),
+                        variant: selection.effort.clone(),
                         message_id: Some(message.clone()),
                     };
                     let input = CommandInput { command, arguments, target, parts };
-                    let answer = self.reach(|| self.host().command(&open.scope, &open.id, input.clone())).await?;
+                    let answer = self.retry(|| self.host().command(&open.scope, &open.id, input.clone())).await?;
                     Ok(Some(answer))
                 }
             }
         };
-        let answer = self.until_stopped(open, work, &cancel).await;
-        self.last_events(open, answer.as_ref().and_then(|answer| answer.as_ref().ok()?.as_ref())).await;
-        let mut used = Used::default();
+        let answer = self.wait_for_turn(open, work, &cancel).await;
+        self.wait_for_last_events(open, answer.as_ref().and_then(|answer| answer.as_ref().ok()?.as_ref())).await;
+        let mut used = TurnUsage::default();
         open.show(|view| {
-            used = view.turn();
-            view.usage().into_iter().collect()
+            used = view.turn_usage();
+            view.usage_update().into_iter().collect()
         })
         .await;
         if cancel.is_cancelled() {
@@ -103,15 +103,20 @@ impl Agent {
             None => StopReason::Cancelled,
             Some(answer) => match answer? {
                 None => StopReason::EndTurn,
-                Some(answer) if self.is_last(open, &answer, &all).await? => StopReason::MaxTurnRequests,
-                Some(answer) => judge(&answer)?,
+                Some(answer) if self.used_all_steps(open, &answer, &all).await? => StopReason::MaxTurnRequests,
+                Some(answer) => stop_reason(&answer)?,
             },
         };
         Ok(json!(PromptResponse::new(reason).usage(usage(used))))
     }
 
-    /// Whether an answer is the last that its agent may give to one prompt: it was told so, and got no tools any more.
-    async fn is_last(&self, open: &Open, answer: &MessageWithParts, agents: &[api::Agent]) -> Result<bool, Error> {
+    /// Whether an answer used up the agent's steps: the model was told so and got no tools any more.
+    async fn used_all_steps(
+        &self,
+        open: &OpenSession,
+        answer: &MessageWithParts,
+        agents: &[api::Agent],
+    ) -> Result<bool, Error> {
         let Some(answer) = answer.info.as_assistant().filter(|answer| answer.error.is_none()) else { return Ok(false) };
         let most = agents.iter().find(|agent| agent.name == answer.agent).and_then(|agent| agent.steps);
         let Some(most) = most.and_then(|most| usize::try_from(most).ok()) else { return Ok(false) };
@@ -119,15 +124,15 @@ impl Agent {
             return Ok(false);
         }
         let query = api::ListMessages { limit: Some(most.saturating_add(1)), before: None };
-        let page = self.reach(|| self.host().messages(&open.scope, &open.id, query.clone())).await?;
+        let page = self.retry(|| self.host().messages(&open.scope, &open.id, query.clone())).await?;
         let given = page.messages.iter().filter_map(|message| message.info.as_assistant());
         Ok(given.filter(|other| other.parent_id == answer.parent_id).count() >= most)
     }
 
-    /// Waits for the work; once it is no longer wanted, the turn is stopped. Nothing if it does not stop.
-    async fn until_stopped<T>(
+    /// Waits for the turn and aborts it once it is cancelled; `None` if it does not stop.
+    async fn wait_for_turn<T>(
         &self,
-        open: &Open,
+        open: &OpenSession,
         work: impl Future<Output = Result<T, Error>>,
         cancel: &CancellationToken,
     ) -> Option<Result<T, Error>> {
@@ -138,62 +143,62 @@ impl Agent {
             () = cancel.cancelled() => {}
         }
         let stop = async {
-            while !self.reach(|| self.host().abort(&open.scope, &open.id)).await.unwrap_or(true) {
-                tokio::time::sleep(ABORT_AGAIN).await;
+            while !self.retry(|| self.host().abort(&open.scope, &open.id)).await.unwrap_or(true) {
+                tokio::time::sleep(ABORT_RETRY_DELAY).await;
             }
-            // What was aborted answers at once.
+            // An aborted turn returns right away.
             std::future::pending::<()>().await;
         };
         tokio::select! {
             biased;
             result = work => Some(result),
             () = stop => None,
-            () = tokio::time::sleep(STOP_WAIT) => {
+            () = tokio::time::sleep(STOP_TIMEOUT) => {
                 tracing::error!(session = %open.id, "the turn did not stop");
                 None
             }
         }
     }
 
-    /// Everything of the turn is told before its end is. Events of a server may come later than its answer.
-    async fn last_events(self: &Arc<Self>, open: &Arc<Open>, answer: Option<&MessageWithParts>) {
+    /// Waits until all updates of the turn were sent. A remote server's events may arrive after its response.
+    async fn wait_for_last_events(self: &Arc<Self>, open: &Arc<OpenSession>, answer: Option<&MessageWithParts>) {
         let Some(answer) = answer.filter(|answer| answer.info.as_assistant().is_some()) else { return };
         loop {
-            if tokio::time::timeout(LAST_EVENTS, open.until_told(answer.info.id())).await.is_ok() {
+            if tokio::time::timeout(LAST_EVENTS_TIMEOUT, open.wait_until_shown(answer.info.id())).await.is_ok() {
                 return;
             }
-            // A client that reads slowly is waited for, however long it takes.
-            if self.peer().is_closed() || !open.is_telling() {
+            // Wait for a slow client as long as it takes.
+            if self.peer().is_closed() || !open.is_sending() {
                 break;
             }
         }
-        match self.reach(|| open.reread(self.host())).await {
-            Ok(left) => self.act(open, left).await,
-            Err(error) => tracing::warn!(%error, "the end of the turn cannot be read"),
+        match self.retry(|| open.reread(self.host())).await {
+            Ok(left) => self.apply_effects(open, left).await,
+            Err(error) => tracing::warn!(%error, "failed to read the end of the turn"),
         }
     }
 
-    /// Puts a message into the turn that runs.
-    pub async fn steer(self: &Arc<Self>, open: &Arc<Open>, params: &Value) -> Result<Value, Error> {
-        let running = lock(&self.turns).get(&open.id).is_some_and(|turns| !turns.is_empty());
+    /// Sends a message into the running turn.
+    pub async fn steer(self: &Arc<Self>, open: &Arc<OpenSession>, params: &Value) -> Result<Value, Error> {
+        let running = lock(&self.running_prompts).get(&open.id).is_some_and(|turns| !turns.is_empty());
         if !running {
             return Err(Error::invalid_request("No turn runs; send session/prompt"));
         }
         let blocks = params.get("prompt").or_else(|| params.get("content")).unwrap_or(&Value::Null);
-        let Wanted::Prompt(parts) = blocks::read(blocks, &[], &[])? else { return Ok(json!({})) };
+        let ParsedPrompt::Prompt(parts) = blocks::parse(blocks, &[], &[])? else { return Ok(json!({})) };
         let message = self.host().message_id(&open.scope, &open.id).await?;
         open.show(|view| {
-            view.steered(&message);
+            view.add_own_message(&message);
             Vec::new()
         })
         .await;
-        let chosen = open.chosen();
+        let selection = open.selection();
         let input = PromptInput {
             parts,
             message_id: Some(message.clone()),
-            model: chosen.model,
-            agent: Some(chosen.mode),
-            variant: chosen.effort,
+            model: selection.model,
+            agent: Some(selection.mode),
+            variant: selection.effort,
             ..PromptInput::default()
         };
         self.host().prompt_async(&open.scope, &open.id, input).await?;
@@ -201,13 +206,13 @@ impl Agent {
     }
 }
 
-/// Whether a prompt is the command that compacts the conversation, which no list of commands has.
+/// Whether a prompt is the command that compacts the conversation, which is not in any command list.
 fn is_compact(parts: &[api::PromptPart]) -> bool {
     matches!(parts, [api::PromptPart::Text { text, .. }] if text.trim() == "/compact")
 }
 
 /// How a turn ended.
-fn judge(answer: &MessageWithParts) -> Result<StopReason, Error> {
+fn stop_reason(answer: &MessageWithParts) -> Result<StopReason, Error> {
     let Message::Assistant(answer) = &answer.info else { return Ok(StopReason::EndTurn) };
     let failed = |code: i64, error: &MessageError| {
         let model = format!("{}/{}", answer.provider_id, answer.model_id);
@@ -234,7 +239,7 @@ fn judge(answer: &MessageWithParts) -> Result<StopReason, Error> {
     })
 }
 
-fn usage(used: Used) -> Usage {
+fn usage(used: TurnUsage) -> Usage {
     let some = |tokens: u64| (tokens > 0).then_some(tokens);
     Usage::new(used.total, used.input, used.output)
         .thought_tokens(some(used.thought))

@@ -1,4 +1,4 @@
-//! What an agent asks of its client.
+//! Handles what an agent asks of its client.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,81 +9,87 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::events::{Event, Heard, Permission};
-use super::files::{Root, text};
+use super::events::{AgentMessage, Event, Permission};
+use super::files::{Root, string};
 use super::form::Form;
-use super::terminals::{Terminals, Wanted};
+use super::terminals::{CommandRequest, Terminals};
 use crate::rpc::{Error, Handler, Request};
 
-/// Answers the agent.
-pub(super) struct Server {
-    heard: mpsc::Sender<Heard>,
+/// Handles the agent's requests and notifications.
+pub(super) struct ClientHandler {
+    messages: mpsc::Sender<AgentMessage>,
     root: Root,
     terminals: Arc<Terminals>,
-    desk: Option<Arc<dyn Desk>>,
-    /// The desks of subagents, by their sessions.
-    seats: Mutex<HashMap<String, Arc<dyn Desk>>>,
-    /// How many requests are being answered.
+    context: Option<Arc<dyn Desk>>,
+    /// The contexts of subagents, by session.
+    child_contexts: Mutex<HashMap<String, Arc<dyn Desk>>>,
+    /// How many requests are running.
     busy: AtomicUsize,
 }
 
-impl Server {
-    pub fn new(heard: mpsc::Sender<Heard>, root: Root, terminals: Arc<Terminals>, desk: Option<Arc<dyn Desk>>) -> Self {
-        Self { heard, root, terminals, desk, seats: Mutex::default(), busy: AtomicUsize::new(0) }
+impl ClientHandler {
+    pub fn new(
+        messages: mpsc::Sender<AgentMessage>,
+        root: Root,
+        terminals: Arc<Terminals>,
+        context: Option<Arc<dyn Desk>>,
+    ) -> Self {
+        Self { messages, root, terminals, context, child_contexts: Mutex::default(), busy: AtomicUsize::new(0) }
     }
 
-    /// Who decides about a subagent's files and commands; without a desk its parent's does.
-    pub fn seat(&self, session: &str, desk: Option<Arc<dyn Desk>>) {
-        let mut seats = self.seats();
-        match desk {
-            Some(desk) => seats.insert(session.to_owned(), desk),
-            None => seats.remove(session),
+    /// Sets the context of a subagent; `None` falls back to the session's.
+    pub fn set_child_context(&self, session: &str, context: Option<Arc<dyn Desk>>) {
+        let mut child_contexts = self.child_contexts();
+        match context {
+            Some(context) => child_contexts.insert(session.to_owned(), context),
+            None => child_contexts.remove(session),
         };
     }
 
-    fn seats(&self) -> MutexGuard<'_, HashMap<String, Arc<dyn Desk>>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn child_contexts(&self) -> MutexGuard<'_, HashMap<String, Arc<dyn Desk>>> {
+        self.child_contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The desk for a request.
-    fn desk(&self, params: &Value) -> Option<Arc<dyn Desk>> {
-        let seat = params["sessionId"].as_str().and_then(|session| self.seats().get(session).cloned());
-        seat.or_else(|| self.desk.clone())
+    /// The context for a request.
+    fn context_for(&self, params: &Value) -> Option<Arc<dyn Desk>> {
+        let child_context =
+            params["sessionId"].as_str().and_then(|session| self.child_contexts().get(session).cloned());
+        child_context.or_else(|| self.context.clone())
     }
 
-    /// Whether a request of the agent is being answered.
+    /// Whether a request of the agent is running.
     pub fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether somebody is here to fill in forms. Work that is done for a session asks for permissions alone.
-    pub fn fills_in_forms(&self) -> bool {
-        self.desk.is_none()
+    /// Whether a user can fill in forms. A runner context answers permissions only.
+    pub fn has_user(&self) -> bool {
+        self.context.is_none()
     }
 
-    /// Hands on what was heard; there is room, because nothing is read before there is.
-    fn hand_on(&self, heard: Heard) {
-        if self.heard.try_send(heard).is_err() {
-            tracing::debug!("nobody listens to the agent any more");
+    /// Queues a message. There is room, because the source is not read without it.
+    fn queue(&self, message: AgentMessage) {
+        if self.messages.try_send(message).is_err() {
+            tracing::debug!("nobody reads the agent's events any more");
         }
     }
 
-    async fn answer(self: Arc<Self>, request: Request) {
+    async fn handle(self: Arc<Self>, request: Request) {
         let params = &request.params;
         self.busy.fetch_add(1, Ordering::Relaxed);
         let result = match request.method.as_str() {
-            "fs/read_text_file" => match self.desk(params) {
-                Some(desk) => self.read(desk.as_ref(), params).await,
-                None => self.file(params, Root::read).await,
+            "fs/read_text_file" => match self.context_for(params) {
+                Some(context) => self.read(context.as_ref(), params).await,
+                None => self.on_disk(params, Root::read).await,
             },
-            "fs/write_text_file" => match self.desk(params) {
-                Some(desk) => self.write(desk.as_ref(), params).await,
-                None => match self.write_is_allowed(&request).await {
-                    Ok(()) => self.file(params, Root::write).await,
+            "fs/write_text_file" => match self.context_for(params) {
+                Some(context) => self.write(context.as_ref(), params).await,
+                None => match self.check_write(&request).await {
+                    Ok(()) => self.on_disk(params, Root::write).await,
                     Err(error) => Err(error),
                 },
             },
-            "terminal/create" => match self.command_is_allowed(&request).await {
+            "terminal/create" => match self.check_command(&request).await {
                 Ok(()) => self.terminals.create(params),
                 Err(error) => Err(error),
             },
@@ -101,39 +107,40 @@ impl Server {
         request.reply(result);
     }
 
-    async fn read(&self, desk: &dyn Desk, params: &Value) -> Result<Value, Error> {
-        let bytes = desk.read(&self.root.file(params)?).await.map_err(Error::internal)?;
-        Root::shown(params, bytes)
+    async fn read(&self, context: &dyn Desk, params: &Value) -> Result<Value, Error> {
+        let bytes = context.read(&self.root.file_path(params)?).await.map_err(Error::internal)?;
+        Root::read_response(params, bytes)
     }
 
-    async fn write(&self, desk: &dyn Desk, params: &Value) -> Result<Value, Error> {
-        let content = text(params, "content")?;
-        desk.write(&self.root.file(params)?, content.as_bytes()).await.map_err(Error::internal)?;
+    async fn write(&self, context: &dyn Desk, params: &Value) -> Result<Value, Error> {
+        let content = string(params, "content")?;
+        context.write(&self.root.file_path(params)?, content.as_bytes()).await.map_err(Error::internal)?;
         Ok(json!({}))
     }
 
-    /// Whether the command of `terminal/create` may run.
-    async fn command_is_allowed(&self, request: &Request) -> Result<(), Error> {
-        let Wanted { line, script, directory } = self.terminals.wanted(&request.params)?;
-        if let Some(desk) = self.desk(&request.params) {
-            return desk.execute(&line, &directory).await.map_err(Error::internal);
+    /// Checks whether the command of `terminal/create` may run.
+    async fn check_command(&self, request: &Request) -> Result<(), Error> {
+        let CommandRequest { line, script, directory } = self.terminals.command_request(&request.params)?;
+        if let Some(context) = self.context_for(&request.params) {
+            return context.execute(&line, &directory).await.map_err(Error::internal);
         }
         let input = json!({"command": line, "script": script, "cwd": directory});
-        self.allowed(request, json!({"title": line, "kind": "execute", "rawInput": input})).await
+        self.ask_permission(request, json!({"title": line, "kind": "execute", "rawInput": input})).await
     }
 
-    /// Whether the file of `fs/write_text_file` may be written.
-    async fn write_is_allowed(&self, request: &Request) -> Result<(), Error> {
-        let (path, content) = (self.root.file(&request.params)?, text(&request.params, "content")?);
-        let change = json!({"type": "diff", "path": path, "oldText": self.root.before(&path), "newText": content});
+    /// Checks whether the file of `fs/write_text_file` may be written.
+    async fn check_write(&self, request: &Request) -> Result<(), Error> {
+        let (path, content) = (self.root.file_path(&request.params)?, string(&request.params, "content")?);
+        let change =
+            json!({"type": "diff", "path": path, "oldText": self.root.current_text(&path), "newText": content});
         let call = json!({"title": format!("write {}", path.display()), "kind": "edit", "content": [change]});
-        self.allowed(request, call).await
+        self.ask_permission(request, call).await
     }
 
-    /// Asks whoever listens whether the agent may have something done here. Nobody there means no.
-    async fn allowed(&self, request: &Request, call: Value) -> Result<(), Error> {
-        let (permission, answer) = Permission::here(&request.params["sessionId"], call);
-        self.hand_on(Heard::Event(Event::Permission(Box::new(permission))));
+    /// Asks the user whether the agent may have something done here. No listener means no.
+    async fn ask_permission(&self, request: &Request, call: Value) -> Result<(), Error> {
+        let (permission, answer) = Permission::local(&request.params["sessionId"], call);
+        self.queue(AgentMessage::Event(Event::Permission(Box::new(permission))));
         let allowed = tokio::select! {
             answer = answer => answer.unwrap_or(false),
             () = request.cancel.cancelled() => return Err(Error::cancelled()),
@@ -141,24 +148,24 @@ impl Server {
         if allowed { Ok(()) } else { Err(Error::internal("Permission denied")) }
     }
 
-    async fn file(&self, params: &Value, work: fn(&Root, &Value) -> Result<Value, Error>) -> Result<Value, Error> {
+    async fn on_disk(&self, params: &Value, work: fn(&Root, &Value) -> Result<Value, Error>) -> Result<Value, Error> {
         let (root, params) = (self.root.clone(), params.clone());
         let done = tokio::task::spawn_blocking(move || work(&root, &params)).await;
-        done.unwrap_or_else(|_| Err(Error::internal("The file could not be looked at; the log says why")))
+        done.unwrap_or_else(|_| Err(Error::internal("The file could not be accessed; the log says why")))
     }
 }
 
-impl Handler for Server {
+impl Handler for ClientHandler {
     fn request(self: &Arc<Self>, request: Request) -> BoxFuture<'static, ()> {
-        // In their order among the updates: the call that they are about was told before.
+        // Queued in order with the updates: the call that they are about was reported before.
         match request.method.as_str() {
             "session/request_permission" => {
-                self.hand_on(Heard::Event(Event::Permission(Box::new(Permission::new(request)))))
+                self.queue(AgentMessage::Event(Event::Permission(Box::new(Permission::new(request)))))
             }
             "elicitation/create" if request.params["mode"] == "form" => {
-                self.hand_on(Heard::Event(Event::Form(Box::new(Form::new(request)))));
+                self.queue(AgentMessage::Event(Event::Form(Box::new(Form::new(request)))));
             }
-            _ => return Box::pin(self.clone().answer(request)),
+            _ => return Box::pin(self.clone().handle(request)),
         }
         Box::pin(std::future::ready(()))
     }
@@ -168,10 +175,10 @@ impl Handler for Server {
             "session/update" => {
                 let session = params["sessionId"].as_str().map(str::to_owned);
                 if let (Some(session), true) = (session, params["update"].is_object()) {
-                    self.hand_on(Heard::Event(Event::Update { session, update: params["update"].take() }));
+                    self.queue(AgentMessage::Event(Event::Update { session, update: params["update"].take() }));
                 }
             }
-            "opencode/session/child_update" => self.hand_on(Heard::Child(params)),
+            "opencode/session/child_update" => self.queue(AgentMessage::ChildUpdate(params)),
             _ => {}
         }
     }

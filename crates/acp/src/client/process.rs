@@ -1,4 +1,4 @@
-//! The agent's program. It ends with us, whatever ends us: a supervisor is between.
+//! The agent's process. A supervisor ends it with us, however we end.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,66 +8,66 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinHandle;
 
-use super::{Client, ClientError, Events, Options};
+use super::{Client, ClientError, ClientOptions, Events};
 use crate::lock;
 use crate::rpc::{ByteSink, ByteSource};
 
-/// What is kept of the agent's complaints, in bytes: their end.
-const MAX_COMPLAINTS: usize = 4 << 10;
-/// How long an agent may take to end after we hung up, before it is ended.
-const LEAVE: Duration = Duration::from_secs(2);
-/// How long the last complaints of an agent that ended may take to be read.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Bytes kept from the end of the agent's standard error.
+const MAX_STDERR: usize = 4 << 10;
+/// How long an agent may take to exit after we disconnect before it is killed.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long reading the rest of standard error may take after the agent has ended.
+const STDERR_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// An agent that runs. Dropping it kills it, with everything that it started.
-pub struct Program {
+/// A running agent. Dropping it kills it, with everything that it started.
+pub struct AgentProcess {
     process: Process,
-    complaints: Arc<Mutex<Vec<u8>>>,
+    stderr_tail: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
 }
 
 impl Client {
     /// Starts an agent and connects to it.
-    pub async fn start(spec: Spec, options: Options) -> Result<(Self, Events, Program), ClientError> {
+    pub async fn start(spec: Spec, options: ClientOptions) -> Result<(Self, Events, AgentProcess), ClientError> {
         let (pipes, process) = options.exec.pipes(spec).await?;
-        let complaints = Arc::default();
-        let reader = tokio::spawn(listen(pipes.stderr, Arc::clone(&complaints)));
+        let stderr_tail = Arc::default();
+        let reader = tokio::spawn(drain_stderr(pipes.stderr, Arc::clone(&stderr_tail)));
         let (client, events) = Self::connect(ByteSource::new(pipes.stdout), ByteSink::new(pipes.stdin), options);
-        Ok((client, events, Program { process, complaints, reader }))
+        Ok((client, events, AgentProcess { process, stderr_tail, reader }))
     }
 }
 
-impl Program {
-    /// Waits a moment for the end of an agent whose client was closed, then ends it.
+impl AgentProcess {
+    /// Waits briefly for an agent whose client was closed to exit, then ends it.
     pub async fn end(mut self) -> Result<(), ExecError> {
-        if let Ok(ended) = tokio::time::timeout(LEAVE, self.process.ended()).await {
+        if let Ok(ended) = tokio::time::timeout(EXIT_TIMEOUT, self.process.ended()).await {
             return ended.map(drop);
         }
         self.kill().await
     }
 
-    /// Ends an agent at once.
+    /// Ends the agent immediately.
     pub async fn kill(mut self) -> Result<(), ExecError> {
         self.process.terminate();
-        // It is killed when this is over, and that is bounded.
+        // Bounded: the supervisor kills it eventually.
         self.process.ended().await.map(drop)
     }
 
-    /// The end of what it wrote to standard error: why it hung up, if it did.
-    pub async fn complaints(&mut self) -> String {
-        let _ = tokio::time::timeout(LAST_WORDS, &mut self.reader).await;
-        String::from_utf8_lossy(&lock(&self.complaints)).trim().to_owned()
+    /// The end of its standard error, which often says why it disconnected.
+    pub async fn stderr_tail(&mut self) -> String {
+        let _ = tokio::time::timeout(STDERR_TIMEOUT, &mut self.reader).await;
+        String::from_utf8_lossy(&lock(&self.stderr_tail)).trim().to_owned()
     }
 }
 
-/// Reads what the agent complains about, so that it is never stuck with it.
-async fn listen(mut stderr: Receiver, kept: Arc<Mutex<Vec<u8>>>) {
-    let mut buffer = vec![0; MAX_COMPLAINTS];
+/// Drains standard error, so that the agent never blocks on it.
+async fn drain_stderr(mut stderr: Receiver, tail: Arc<Mutex<Vec<u8>>>) {
+    let mut buffer = vec![0; MAX_STDERR];
     while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
         tracing::debug!(text = %String::from_utf8_lossy(&buffer[..count]), "the agent writes to standard error");
-        let mut kept = lock(&kept);
-        kept.extend_from_slice(&buffer[..count]);
-        let over = kept.len().saturating_sub(MAX_COMPLAINTS);
-        kept.drain(..over);
+        let mut tail = lock(&tail);
+        tail.extend_from_slice(&buffer[..count]);
+        let over = tail.len().saturating_sub(MAX_STDERR);
+        tail.drain(..over);
     }
 }

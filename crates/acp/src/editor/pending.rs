@@ -1,5 +1,5 @@
-//! What tools did and the client has not seen yet: files that they wrote, as an editor wants the whole file before and
-//! after; and terminals, which must not go before they were shown.
+//! What tools did and the client has not been shown yet: written files, because editors want the whole file before and
+//! after, and terminals, which must not be released before they were shown.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -10,110 +10,110 @@ use tokio::sync::watch;
 
 use crate::lock;
 
-/// Changes that wait to be shown; beyond it the oldest are forgotten, and shown by their diffs.
+/// Changes that may wait to be shown; beyond that the oldest are dropped, and the client is shown their diffs.
 const MAX_CHANGES: usize = 64;
-/// Bytes of them all.
-const MAX_BYTES: usize = 4 << 20;
+/// Their total bytes.
+const MAX_CHANGED_BYTES: usize = 4 << 20;
 
-/// A file before and after.
+/// A file before and after a change.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
-    /// The file, absolute.
+pub struct FileChange {
+    /// The absolute path.
     pub path: PathBuf,
-    /// Its text before; nothing if there was no file.
+    /// Its text before; `None` if there was no file.
     pub old: Option<String>,
     /// Its text now.
     pub new: String,
 }
 
-impl Change {
+impl FileChange {
     fn len(&self) -> usize {
         self.new.len() + self.old.as_ref().map_or(0, String::len)
     }
 }
 
-/// Texts of files that calls have read a moment ago, for whoever shows what they are about to change. A handle: clones share
-/// them.
+/// Texts of files that tool calls have just read, for the permission request that shows what they are about to change.
+/// Cheap to clone: clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Reads(Arc<Mutex<VecDeque<Read>>>);
+pub struct RecentReads(Arc<Mutex<VecDeque<ReadFile>>>);
 
-/// A file and its text; nothing if there was no file.
-type Read = (PathBuf, Option<String>);
+/// A file and its text; `None` if there was no file.
+type ReadFile = (PathBuf, Option<String>);
 
-impl Reads {
-    /// A file was read; nothing if there is none.
+impl RecentReads {
+    /// Remembers what was read; `None` if there is no file.
     pub fn put(&self, path: &Path, text: Option<String>) {
-        let mut kept = lock(&self.0);
-        kept.retain(|(other, _)| other != path);
-        kept.push_back((path.to_owned(), text));
-        let bytes = |(_, text): &Read| text.as_ref().map_or(0, String::len);
-        while kept.len() > MAX_CHANGES || kept.iter().map(bytes).sum::<usize>() > MAX_BYTES {
-            kept.pop_front();
+        let mut entries = lock(&self.0);
+        entries.retain(|(other, _)| other != path);
+        entries.push_back((path.to_owned(), text));
+        let bytes = |(_, text): &ReadFile| text.as_ref().map_or(0, String::len);
+        while entries.len() > MAX_CHANGES || entries.iter().map(bytes).sum::<usize>() > MAX_CHANGED_BYTES {
+            entries.pop_front();
         }
     }
 
-    /// What was read of a file last.
+    /// Takes the text that was last read.
     pub fn take(&self, path: &Path) -> Option<Option<String>> {
-        let mut kept = lock(&self.0);
-        let at = kept.iter().position(|(other, _)| other == path)?;
-        kept.remove(at).map(|(_, text)| text)
+        let mut entries = lock(&self.0);
+        let at = entries.iter().position(|(other, _)| other == path)?;
+        entries.remove(at).map(|(_, text)| text)
     }
 }
 
-/// How long a terminal is kept for a client that does not look.
-const LOOK: Duration = Duration::from_secs(5);
+/// How long a terminal is kept for a client that does not show it.
+const SHOW_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The terminals of one session that the client was shown. A handle: clones share them.
+/// The terminals of one session that the client was shown. Cheap to clone: clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Terminals(Arc<watch::Sender<HashSet<String>>>);
+pub struct ShownTerminals(Arc<watch::Sender<HashSet<String>>>);
 
-impl Terminals {
-    /// The client was shown one.
-    pub fn shown(&self, id: &str) {
+impl ShownTerminals {
+    /// Marks a terminal as shown.
+    pub fn mark_shown(&self, id: &str) {
         self.0.send_modify(|shown| {
             shown.insert(id.to_owned());
         });
     }
 
-    /// Waits until the client was shown one; it need not be remembered then.
-    pub async fn until_shown(&self, id: &str) {
+    /// Waits until a terminal was shown, then forgets it.
+    pub async fn wait_until_shown(&self, id: &str) {
         let mut shown = self.0.subscribe();
-        let _ = tokio::time::timeout(LOOK, shown.wait_for(|shown| shown.contains(id))).await;
+        let _ = tokio::time::timeout(SHOW_TIMEOUT, shown.wait_for(|shown| shown.contains(id))).await;
         self.0.send_modify(|shown| {
             shown.remove(id);
         });
     }
 }
 
-/// The changes of one session and its subagents. A handle: clones share them.
+/// The changes of one session and its subagents. Cheap to clone: clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Changes(Arc<Mutex<VecDeque<Change>>>);
+pub struct PendingChanges(Arc<Mutex<VecDeque<FileChange>>>);
 
-impl Changes {
-    /// A file was written.
-    pub fn put(&self, change: Change) {
-        let mut kept = lock(&self.0);
-        // A file that is written twice before it is shown was what it was at first.
-        let old = kept.iter().position(|other| other.path == change.path).and_then(|at| kept.remove(at));
-        kept.push_back(match old {
-            Some(first) => Change { old: first.old, ..change },
+impl PendingChanges {
+    /// Adds a written file.
+    pub fn put(&self, change: FileChange) {
+        let mut entries = lock(&self.0);
+        // If a file is written twice before it is shown, the first old text counts.
+        let old = entries.iter().position(|other| other.path == change.path).and_then(|at| entries.remove(at));
+        entries.push_back(match old {
+            Some(first) => FileChange { old: first.old, ..change },
             None => change,
         });
-        while kept.len() > MAX_CHANGES || kept.iter().map(Change::len).sum::<usize>() > MAX_BYTES {
-            kept.pop_front();
+        while entries.len() > MAX_CHANGES || entries.iter().map(FileChange::len).sum::<usize>() > MAX_CHANGED_BYTES {
+            entries.pop_front();
         }
     }
 
-    /// What happened to a file since it was shown last.
-    pub fn take(&self, path: &Path) -> Option<Change> {
-        let mut kept = lock(&self.0);
-        if kept.is_empty() {
+    /// Takes the change of a file since it was last shown.
+    pub fn take(&self, path: &Path) -> Option<FileChange> {
+        let mut entries = lock(&self.0);
+        if entries.is_empty() {
             return None;
         }
-        // Tools write to the place that a symbolic link leads to.
+        // Tools write to the target of a symbolic link.
         let real = path.canonicalize().ok();
-        let at = kept.iter().position(|change| change.path == path || Some(&change.path) == real.as_ref())?;
-        kept.remove(at).map(|change| Change { path: path.to_owned(), ..change })
+        let at = entries.iter().position(|change| change.path == path || Some(&change.path) == real.as_ref())?;
+        entries.remove(at).map(|change| FileChange { path: path.to_owned(), ..change })
     }
 }
 
@@ -121,13 +121,13 @@ impl Changes {
 mod tests {
     use super::*;
 
-    fn change(path: &str, old: Option<&str>, new: &str) -> Change {
-        Change { path: path.into(), old: old.map(str::to_owned), new: new.to_owned() }
+    fn change(path: &str, old: Option<&str>, new: &str) -> FileChange {
+        FileChange { path: path.into(), old: old.map(str::to_owned), new: new.to_owned() }
     }
 
     #[test]
-    fn changes_are_told_once_from_their_beginning() {
-        let changes = Changes::default();
+    fn changes_are_taken_once_with_their_first_old_text() {
+        let changes = PendingChanges::default();
         changes.put(change("/a", None, "1"));
         changes.put(change("/b", Some("x"), "y"));
         changes.put(change("/a", Some("1"), "2"));
@@ -137,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_forgotten() {
-        let changes = Changes::default();
+    fn changes_that_nobody_takes_are_dropped() {
+        let changes = PendingChanges::default();
         for n in 0..200 {
             changes.put(change(&format!("/{n}"), None, "x"));
         }
         assert_eq!(changes.take(Path::new("/0")), None);
         assert!(changes.take(Path::new("/199")).is_some());
-        changes.put(change("/big", None, &"x".repeat(MAX_BYTES + 1)));
+        changes.put(change("/big", None, &"x".repeat(MAX_CHANGED_BYTES + 1)));
         assert_eq!(changes.take(Path::new("/big")), None);
     }
 }

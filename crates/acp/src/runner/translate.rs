@@ -1,4 +1,4 @@
-//! What an agent tells, in the words of our own sessions. Pure: what comes in are updates, what goes out is news.
+//! Translates an agent's updates into reports for the runner context. Pure.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,67 +10,67 @@ use serde_json::{Value, json};
 use crate::client::Subagent;
 use crate::size;
 
-/// Calls that are remembered; older ones are not told of any more.
+/// Calls that are tracked; further ones are ignored.
 const MAX_CALLS: usize = 4_000;
-/// The most of a call's output, as JSON.
+/// The longest output of a call, as JSON.
 const MAX_OUTPUT: usize = 50 << 10;
-/// The most of a call's arguments, as JSON.
+/// The longest arguments of a call, as JSON.
 const MAX_INPUT: usize = 64 << 10;
-/// The longest id of a call, a terminal or a session, in bytes: longer ones are not heard.
+/// The longest id of a call, a terminal or a session, in bytes; longer ones are ignored.
 const MAX_ID: usize = 1 << 10;
-/// The longest word that says how far a step of a plan is, or how urgent.
+/// The longest status or priority of a plan entry.
 const MAX_WORD: usize = 100;
-/// The most of a headline.
+/// The longest title.
 const MAX_TITLE: usize = 1_000;
-/// The largest side of a change that is shown, in bytes.
+/// The largest text of a change, old or new, in bytes.
 const MAX_CHANGE: usize = 512 << 10;
 /// The most changes of one call.
 const MAX_CHANGES: usize = 50;
-/// The most steps of a plan.
+/// The most entries of a plan.
 const MAX_TODOS: usize = 200;
-/// The most calls of a subagent of the agent that are listed: its newest.
+/// The most calls of a subagent in its summary: the newest.
 const MAX_SUMMARY: usize = 50;
-/// The most subagents that are shown in calls; further ones are not seen there.
+/// The most subagents shown in calls.
 const MAX_CHILDREN: usize = 100;
-/// How much of the text of such a subagent is shown: its end.
+/// How much of a subagent's text is shown: the end, in bytes.
 const MAX_TAIL: usize = 1_000;
 
-/// What is known of an agent's work.
+/// The state of one agent session.
 #[derive(Default)]
-pub(super) struct Report {
-    /// The session that works.
+pub(super) struct UpdateTranslator {
+    /// The session.
     session: String,
-    /// What it cost before this job.
-    before: f64,
-    /// The calls of the session, in their order.
+    /// Its cost before this job.
+    cost_before: f64,
+    /// Its calls, in order.
     calls: IndexMap<String, RunnerCall>,
-    /// The terminals that calls show.
+    /// The terminal that each call shows.
     terminals: HashMap<String, String>,
-    /// Subagents of the agent, by their sessions.
-    children: HashMap<String, Child>,
-    /// What each session cost, as it was reported last.
+    /// Subagents of the agent, by session.
+    children: HashMap<String, ChildSummary>,
+    /// The last reported cost of each session.
     costs: HashMap<String, f64>,
-    /// How much of its context the session uses: a guess at the tokens of the job while it runs.
-    context: u64,
+    /// Tokens in the session's context: an estimate of the job's tokens while it runs.
+    context_tokens: u64,
 }
 
-/// A subagent of the agent.
+/// A subagent as its call shows it.
 #[derive(Default)]
-struct Child {
+struct ChildSummary {
     /// The call that shows it.
     call: String,
     summary: IndexMap<String, Value>,
     text: String,
 }
 
-impl Report {
-    /// The job begins, in this session.
+impl UpdateTranslator {
+    /// Starts a job in a session that has cost this much so far.
     pub fn begin(&mut self, session: &str, cost: f64) {
         session.clone_into(&mut self.session);
-        self.before = cost;
+        self.cost_before = cost;
     }
 
-    /// What an update says. `terminal`: what a terminal shows.
+    /// Translates an update. `terminal` returns the output of a terminal.
     pub fn update(
         &mut self,
         session: &str,
@@ -79,7 +79,7 @@ impl Report {
     ) -> Option<RunnerNews> {
         let kind = update["sessionUpdate"].as_str().unwrap_or_default();
         if kind == "usage_update" {
-            return Some(self.used(session, update));
+            return Some(self.usage(session, update));
         }
         if session != self.session {
             return self.child_update(session, kind, update);
@@ -96,7 +96,7 @@ impl Report {
                     && let Some(output) = terminal(shown)
                     && let Some(call) = self.calls.get_mut(&id)
                 {
-                    call.output = size::cut(&output, MAX_OUTPUT);
+                    call.output = size::truncate(&output, MAX_OUTPUT);
                 }
                 self.calls.get(&id).cloned().map(RunnerNews::Call)
             }
@@ -104,7 +104,7 @@ impl Report {
         }
     }
 
-    /// Takes what an update says of a call of the session.
+    /// Applies an update to a call of the session.
     fn call(&mut self, update: &Value) -> Option<&RunnerCall> {
         let id = id(&update["toolCallId"])?;
         if !self.calls.contains_key(id) {
@@ -122,8 +122,8 @@ impl Report {
         Some(call)
     }
 
-    /// A call that a permission is asked for, and whether it is one of a subagent: those are not told of otherwise.
-    pub fn wanted(&mut self, session: &str, call: &Value) -> (RunnerCall, bool) {
+    /// The call of a permission request, and whether it is a subagent's: those are not reported otherwise.
+    pub fn permission_call(&mut self, session: &str, call: &Value) -> (RunnerCall, bool) {
         if session == self.session
             && let Some(known) = self.call(call)
         {
@@ -136,28 +136,30 @@ impl Report {
         (wanted, true)
     }
 
-    /// What is known of a subagent of the agent: it is shown in the call that waits for it, or in one of its own.
-    pub fn subagent(&mut self, told: &Subagent) -> Option<RunnerNews> {
-        let known = |call: &String| told.parent == self.session && self.calls.contains_key(call);
-        let named = told.call.clone().filter(known);
-        let Some(session) = &told.session else { return None };
+    /// Shows a subagent in the call that waits for it, or in a call of its own.
+    pub fn subagent(&mut self, subagent: &Subagent) -> Option<RunnerNews> {
+        let known = |call: &String| subagent.parent == self.session && self.calls.contains_key(call);
+        let named = subagent.call.clone().filter(known);
+        let Some(session) = &subagent.session else { return None };
         if self.children.len() >= MAX_CHILDREN && !self.children.contains_key(session) {
             return None;
         }
-        if told.parent != self.session {
-            // A subagent of a subagent works in the same call.
-            if let Some(call) = self.children.get(&told.parent).map(|child| child.call.clone()) {
-                self.children.entry(session.clone()).or_insert_with(|| Child { call, ..Child::default() });
+        if subagent.parent != self.session {
+            // A nested subagent is shown in the same call.
+            if let Some(call) = self.children.get(&subagent.parent).map(|child| child.call.clone()) {
+                self.children
+                    .entry(session.clone())
+                    .or_insert_with(|| ChildSummary { call, ..ChildSummary::default() });
             }
             return None;
         }
         let before = self.children.get(session).map(|child| child.call.clone());
-        let call = named.or_else(|| before.clone()).or_else(|| self.waiting(&told.title));
+        let call = named.or_else(|| before.clone()).or_else(|| self.waiting_call(&subagent.title));
         let own = format!("subagent:{session}");
         let call = call.unwrap_or_else(|| own.clone());
         self.children.entry(session.clone()).or_default().call.clone_from(&call);
         if before.as_ref() == Some(&own) && call != own {
-            // Now it is known which call waits for it.
+            // The call that waits for it became known: end the substitute.
             let shown = self.calls.get_mut(&own)?;
             shown.state = RunnerCallState::Completed;
             return Some(RunnerNews::Call(shown.clone()));
@@ -168,11 +170,11 @@ impl Report {
         let entry = self.calls.entry(own.clone()).or_insert_with(|| RunnerCall {
             id: own,
             tool: "task".to_owned(),
-            title: size::cut(&told.title, MAX_TITLE),
-            input: JsonMap::from_iter([("description".to_owned(), json!(told.title))]),
+            title: size::truncate(&subagent.title, MAX_TITLE),
+            input: JsonMap::from_iter([("description".to_owned(), json!(subagent.title))]),
             ..RunnerCall::default()
         });
-        entry.state = match told.state.as_str() {
+        entry.state = match subagent.state.as_str() {
             "idle" => RunnerCallState::Completed,
             "failed" => RunnerCallState::Failed,
             _ => RunnerCallState::Running,
@@ -185,8 +187,8 @@ impl Report {
         self.calls.get(&self.children.get(session)?.call)
     }
 
-    /// The call that waits for a subagent with this title, if it is not known whom it waits for.
-    fn waiting(&self, title: &str) -> Option<String> {
+    /// The unassigned call that waits for a subagent with this title.
+    fn waiting_call(&self, title: &str) -> Option<String> {
         let taken = |id: &String| self.children.values().any(|child| child.call == *id);
         let done = |call: &RunnerCall| matches!(call.state, RunnerCallState::Completed | RunnerCallState::Failed);
         let waits = |call: &RunnerCall| call.tool == "task" && !done(call);
@@ -199,7 +201,7 @@ impl Report {
         best.map(|call| call.id.clone())
     }
 
-    /// What a subagent of the agent does.
+    /// Applies an update of a subagent.
     fn child_update(&mut self, session: &str, kind: &str, update: &Value) -> Option<RunnerNews> {
         let child = self.children.get_mut(session)?;
         match kind {
@@ -216,7 +218,7 @@ impl Report {
                 merge(&mut call, update);
                 entry["tool"] = json!(call.tool);
                 if update["status"].is_string() || entry["state"]["status"].is_null() {
-                    entry["state"]["status"] = json!(word(call.state));
+                    entry["state"]["status"] = json!(state_name(call.state));
                 }
                 if !call.title.is_empty() {
                     entry["state"]["title"] = json!(call.title);
@@ -230,7 +232,7 @@ impl Report {
         self.progress(session)
     }
 
-    /// The call that shows a subagent, with what it does.
+    /// The call that shows a subagent, with its progress.
     fn progress(&mut self, session: &str) -> Option<RunnerNews> {
         let child = self.children.get(session)?;
         let call = self.calls.get_mut(&child.call)?;
@@ -242,31 +244,31 @@ impl Report {
         Some(RunnerNews::Call(call.clone()))
     }
 
-    /// What was used so far, with the cost of the whole session as what is kept.
-    fn used(&mut self, session: &str, update: &Value) -> RunnerNews {
+    /// The usage so far; the saved value is the cost of the whole session.
+    fn usage(&mut self, session: &str, update: &Value) -> RunnerNews {
         let cost = &update["cost"];
-        let dollars = cost["currency"].as_str().is_none_or(|currency| currency.eq_ignore_ascii_case("usd"));
-        let amount = cost["amount"].as_f64().filter(|amount| dollars && amount.is_finite() && *amount >= 0.0);
-        let room = self.costs.len() <= MAX_CHILDREN && session.len() <= MAX_ID || self.costs.contains_key(session);
-        if let Some(amount) = amount.filter(|_| room) {
+        let is_usd = cost["currency"].as_str().is_none_or(|currency| currency.eq_ignore_ascii_case("usd"));
+        let amount = cost["amount"].as_f64().filter(|amount| is_usd && amount.is_finite() && *amount >= 0.0);
+        let has_room = self.costs.len() <= MAX_CHILDREN && session.len() <= MAX_ID || self.costs.contains_key(session);
+        if let Some(amount) = amount.filter(|_| has_room) {
             self.costs.insert(session.to_owned(), amount);
         }
         if session == self.session {
-            self.context = update["used"].as_u64().unwrap_or(self.context);
+            self.context_tokens = update["used"].as_u64().unwrap_or(self.context_tokens);
         }
-        self.spent(Tokens { input: self.context, ..Tokens::default() }, self.context)
+        self.usage_report(Tokens { input: self.context_tokens, ..Tokens::default() }, self.context_tokens)
     }
 
-    fn spent(&self, tokens: Tokens, estimated_tokens: u64) -> RunnerNews {
-        let own = self.costs.get(&self.session).copied().unwrap_or(self.before);
+    fn usage_report(&self, tokens: Tokens, estimated_tokens: u64) -> RunnerNews {
+        let own = self.costs.get(&self.session).copied().unwrap_or(self.cost_before);
         let others: f64 = self.costs.iter().filter(|(id, _)| **id != self.session).map(|(_, cost)| cost).sum();
-        let cost = Usd((own - self.before).max(0.0) + others);
+        let cost = Usd((own - self.cost_before).max(0.0) + others);
         let used = Usage { cost, tokens, estimated_tokens, ..Usage::default() };
         RunnerNews::Used { used, kept: json!(own) }
     }
 
-    /// What the answer to the prompt says of it: the tokens of the turn, if the agent counts them.
-    pub fn end(&mut self, answer: &Value) -> Option<RunnerNews> {
+    /// The usage at the end of the turn: the tokens of the response, if the agent counts them.
+    pub fn finish(&mut self, answer: &Value) -> Option<RunnerNews> {
         let usage = &answer["usage"];
         let number = |key: &str| usage[key].as_u64().unwrap_or(0);
         let tokens = Tokens {
@@ -278,10 +280,10 @@ impl Report {
         };
         let counted = Usage { tokens: tokens.clone(), ..Usage::default() }.all_tokens() > 0;
         if counted {
-            return Some(self.spent(tokens, 0));
+            return Some(self.usage_report(tokens, 0));
         }
-        // The context is no sum of what was used; the text is counted instead.
-        (!self.costs.is_empty()).then(|| self.spent(Tokens::default(), 0))
+        // The context size is not a sum of what was used; the engine counts the text instead.
+        (!self.costs.is_empty()).then(|| self.usage_report(Tokens::default(), 0))
     }
 }
 
@@ -300,19 +302,19 @@ fn text(content: &Value) -> Option<String> {
 }
 
 fn todos(entries: &Value) -> Vec<Todo> {
-    let word = |value: &Value, default: &str| size::cut(value.as_str().unwrap_or(default), MAX_WORD);
+    let word = |value: &Value, default: &str| size::truncate(value.as_str().unwrap_or(default), MAX_WORD);
     let todo = |entry: &Value| Todo {
-        content: size::cut(entry["content"].as_str().unwrap_or_default(), MAX_TITLE),
+        content: size::truncate(entry["content"].as_str().unwrap_or_default(), MAX_TITLE),
         status: word(&entry["status"], "pending"),
         priority: word(&entry["priority"], "medium"),
     };
     entries.as_array().into_iter().flatten().take(MAX_TODOS).map(todo).collect()
 }
 
-/// Adds what an update says to what is known of a call.
+/// Merges an update into a call.
 fn merge(call: &mut RunnerCall, update: &Value) {
     if let Some(title) = update["title"].as_str() {
-        call.title = size::cut(title, MAX_TITLE);
+        call.title = size::truncate(title, MAX_TITLE);
     }
     if let Some(state) = update["status"].as_str() {
         call.state = match state {
@@ -326,18 +328,18 @@ fn merge(call: &mut RunnerCall, update: &Value) {
     if let Value::Object(input) = size::fit(raw.clone(), MAX_INPUT) {
         call.input.extend(input);
     }
-    if let Some(tool) = tool(update, call) {
+    if let Some(tool) = tool_name(update, call) {
         call.tool = tool;
     }
-    complete(call, update);
+    fill_arguments(call, update);
     if let Some(content) = update["content"].as_array() {
         let texts =
             content.iter().filter(|block| block["type"] == "content").filter_map(|block| text(&block["content"]));
         let output = texts.collect::<Vec<_>>().join("\n");
         if !output.is_empty() {
-            call.output = size::cut(&output, MAX_OUTPUT);
+            call.output = size::truncate(&output, MAX_OUTPUT);
         }
-        let changes: Vec<_> = content.iter().filter_map(change).take(MAX_CHANGES).collect();
+        let changes: Vec<_> = content.iter().filter_map(parse_change).take(MAX_CHANGES).collect();
         if !changes.is_empty() {
             call.changes = changes;
         }
@@ -345,12 +347,12 @@ fn merge(call: &mut RunnerCall, update: &Value) {
     let output = &update["rawOutput"];
     let output = [output, &output["output"], &output["error"]].into_iter().find_map(Value::as_str);
     if let Some(output) = output.filter(|output| call.output.is_empty() && !output.is_empty()) {
-        call.output = size::cut(output, MAX_OUTPUT);
+        call.output = size::truncate(output, MAX_OUTPUT);
     }
 }
 
-/// The tool of ours that does the same, else its name there; nothing if the update says nothing about it.
-fn tool(update: &Value, known: &RunnerCall) -> Option<String> {
+/// Our tool that does the same, else the agent's name for it; `None` if the update does not say.
+fn tool_name(update: &Value, known: &RunnerCall) -> Option<String> {
     let is_name = |name: &&str| {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
         !name.is_empty() && name.len() <= 64 && name.bytes().all(fits)
@@ -367,15 +369,16 @@ fn tool(update: &Value, known: &RunnerCall) -> Option<String> {
         Some("fetch") => Some("webfetch"),
         _ => None,
     };
-    // Some agents have the tool's name as the first headline of a call.
-    let headline = || update["title"].as_str().filter(is_name).filter(|_| known.tool.is_empty());
+    // Some agents use the tool's name as the first title.
+    let first_title = || update["title"].as_str().filter(is_name).filter(|_| known.tool.is_empty());
     let first = || known.tool.is_empty().then_some("other");
-    let chosen = name.or_else(headline).or_else(|| by_kind.filter(|_| known.tool.is_empty() || known.tool == "other"));
+    let chosen =
+        name.or_else(first_title).or_else(|| by_kind.filter(|_| known.tool.is_empty() || known.tool == "other"));
     chosen.or_else(first).map(str::to_owned)
 }
 
-/// Fills in what our tool of the same kind would be given, from wherever the agent has it.
-fn complete(call: &mut RunnerCall, update: &Value) {
+/// Fills in the arguments that our tool of the same kind takes, from wherever the agent puts them.
+fn fill_arguments(call: &mut RunnerCall, update: &Value) {
     let find = |keys: &[&str], input: &JsonMap| {
         keys.iter().find_map(|key| input.get(*key)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned))
     };
@@ -406,7 +409,7 @@ fn complete(call: &mut RunnerCall, update: &Value) {
     }
 }
 
-fn change(block: &Value) -> Option<RunnerChange> {
+fn parse_change(block: &Value) -> Option<RunnerChange> {
     if block["type"] != "diff" {
         return None;
     }
@@ -416,8 +419,8 @@ fn change(block: &Value) -> Option<RunnerChange> {
     fits.then_some(RunnerChange { path: PathBuf::from(block["path"].as_str()?), old, new })
 }
 
-/// A state as a summary of ours has it.
-fn word(state: RunnerCallState) -> &'static str {
+/// The name of a state in our summaries.
+fn state_name(state: RunnerCallState) -> &'static str {
     match state {
         RunnerCallState::Pending => "pending",
         RunnerCallState::Running => "running",

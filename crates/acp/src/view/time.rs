@@ -1,4 +1,4 @@
-//! Times as clients read them.
+//! Times in the form that clients read.
 
 use api::Timestamp;
 use chrono::{DateTime, SecondsFormat};

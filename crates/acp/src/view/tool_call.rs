@@ -1,4 +1,4 @@
-//! A tool call as an editor shows it. Pure.
+//! Renders tool calls for the client. Pure.
 
 use std::path::{Path, PathBuf};
 
@@ -12,13 +12,13 @@ use base64::Engine as _;
 use serde_json::json;
 
 use super::unified_diff;
-use crate::editor::{Change, Changes};
+use crate::editor::{FileChange, PendingChanges};
 use crate::size;
 
-/// The most files of one call that are shown with their changes.
+/// The most files of one call whose changes are shown.
 const MAX_DIFFS: usize = 50;
 
-/// What kind of work a tool does.
+/// The ACP kind of a tool.
 pub fn kind(tool: &str) -> ToolKind {
     match tool {
         "bash" => ToolKind::Execute,
@@ -31,7 +31,7 @@ pub fn kind(tool: &str) -> ToolKind {
     }
 }
 
-/// What kind of work a tool of an MCP server seems to do. All that Context7 has looks something up.
+/// Guesses the kind of an MCP server's tool from its name. All tools of Context7 look something up.
 fn mcp_kind(tool: &str) -> ToolKind {
     let tool = tool.to_ascii_lowercase();
     let mut words = tool.split(|char: char| !char.is_ascii_alphanumeric());
@@ -42,8 +42,8 @@ fn mcp_kind(tool: &str) -> ToolKind {
     }
 }
 
-/// A `tool_call` as JSON. The types leave out a status and a kind that are the default, and clients look for them.
-pub fn whole_call(call: &ToolCall) -> Json {
+/// A `tool_call` as JSON. The schema types omit a default status or kind, but clients look for them.
+pub fn tool_call_json(call: &ToolCall) -> Json {
     let mut call = json!(call);
     call["sessionUpdate"] = "tool_call".into();
     for (key, default) in [("status", json!(ToolCallStatus::Pending)), ("kind", json!(ToolKind::Other))] {
@@ -54,19 +54,19 @@ pub fn whole_call(call: &ToolCall) -> Json {
     call
 }
 
-/// A call, and where it is made.
-pub struct Shown<'a> {
+/// A tool call to render.
+pub struct ToolCallView<'a> {
     /// The call.
     pub part: &'a ToolPart,
     /// The session's directory.
     pub directory: &'a Path,
-    /// It happens now, so that terminals of the editor are still there.
+    /// Whether it happens now: only then do the editor's terminals still exist.
     pub live: bool,
 }
 
-impl Shown<'_> {
-    /// The first word about a call.
-    pub fn call(&self) -> ToolCall {
+impl ToolCallView<'_> {
+    /// The first message about a call.
+    pub fn announcement(&self) -> ToolCall {
         ToolCall::new(self.part.head.id.to_string(), self.title())
             .name(self.part.tool.clone())
             .kind(kind(&self.part.tool))
@@ -75,8 +75,8 @@ impl Shown<'_> {
             .raw_input(self.raw_input())
     }
 
-    /// What is known of a call that has begun or ended. Everything is in it, so that a newer one can replace an older one.
-    pub fn fields(&self, changes: &Changes) -> ToolCallUpdateFields {
+    /// The state of a call. It is complete, so that a newer update can replace an older one.
+    pub fn update_fields(&self, changes: &PendingChanges) -> ToolCallUpdateFields {
         let fields = ToolCallUpdateFields::new()
             .kind(kind(&self.part.tool))
             .title(self.title())
@@ -96,20 +96,20 @@ impl Shown<'_> {
                     content.extend(attachment(file).map(|block| ToolCallContent::Content(Content::new(block))));
                     raw["attachments"] = json!(done.attachments.as_ref().map_or(0, Vec::len));
                 }
-                fields.status(ToolCallStatus::Completed).content(content).raw_output(size::fit(raw, size::RAW))
+                fields.status(ToolCallStatus::Completed).content(content).raw_output(size::fit(raw, size::MAX_RAW))
             }
             ToolState::Error(error) => {
                 let mut raw = json!({"error": error.error});
                 if let Some(metadata) = &error.metadata {
                     raw["metadata"] = json!(metadata);
                 }
-                let content = vec![text(&error.error)];
-                fields.status(ToolCallStatus::Failed).content(content).raw_output(size::fit(raw, size::RAW))
+                let content = vec![text_content(&error.error)];
+                fields.status(ToolCallStatus::Failed).content(content).raw_output(size::fit(raw, size::MAX_RAW))
             }
         }
     }
 
-    /// A headline.
+    /// The title.
     pub fn title(&self) -> String {
         let input = self.part.state.input();
         let named = |key: &str| input[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -123,10 +123,10 @@ impl Shown<'_> {
             "task" => named("description"),
             _ => None,
         });
-        size::cut(&title.unwrap_or_else(|| self.part.tool.clone()), 4 << 10)
+        size::truncate(&title.unwrap_or_else(|| self.part.tool.clone()), 4 << 10)
     }
 
-    /// The files that it is about.
+    /// The files that the call is about.
     pub fn locations(&self) -> Vec<ToolCallLocation> {
         let input = self.part.state.input();
         match self.part.tool.as_str() {
@@ -140,7 +140,7 @@ impl Shown<'_> {
                 input["path"].as_str().map(|path| ToolCallLocation::new(self.path(path))).into_iter().collect()
             }
             "apply_patch" => {
-                let files = files(self.metadata());
+                let files = patched_files(self.metadata());
                 files.filter_map(|file| file["filePath"].as_str()).take(MAX_DIFFS).map(ToolCallLocation::new).collect()
             }
             _ => Vec::new(),
@@ -155,7 +155,7 @@ impl Shown<'_> {
             let directory = input.get("workdir").and_then(Json::as_str).unwrap_or_default();
             input.insert("cwd".to_owned(), self.path(directory).to_string_lossy().into());
         }
-        size::fit(input, size::RAW)
+        size::fit(input, size::MAX_RAW)
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -171,13 +171,13 @@ impl Shown<'_> {
         }
     }
 
-    /// What a running call tells.
+    /// The content of a running call.
     fn progress(&self, metadata: &JsonMap) -> Vec<ToolCallContent> {
         if let Some(terminal) = self.terminal(metadata) {
             return vec![terminal];
         }
         let output = metadata.get("output").and_then(Json::as_str).filter(|output| !output.is_empty());
-        output.map(text).into_iter().collect()
+        output.map(text_content).into_iter().collect()
     }
 
     fn terminal(&self, metadata: &JsonMap) -> Option<ToolCallContent> {
@@ -185,30 +185,30 @@ impl Shown<'_> {
         Some(ToolCallContent::Terminal(Terminal::new(id.to_owned())))
     }
 
-    /// What a call came to.
-    fn result(&self, output: &str, metadata: &JsonMap, changes: &Changes) -> Vec<ToolCallContent> {
+    /// The content of a completed call.
+    fn result(&self, output: &str, metadata: &JsonMap, changes: &PendingChanges) -> Vec<ToolCallContent> {
         match self.part.tool.as_str() {
-            "bash" => vec![self.terminal(metadata).unwrap_or_else(|| text(output))],
+            "bash" => vec![self.terminal(metadata).unwrap_or_else(|| text_content(output))],
             "read" => {
                 let file = metadata.get("display").filter(|display| display["type"] == "file");
-                vec![text(file.and_then(|file| file["text"].as_str()).unwrap_or(output))]
+                vec![text_content(file.and_then(|file| file["text"].as_str()).unwrap_or(output))]
             }
             "edit" | "write" | "apply_patch" => {
-                let diffs = self.changed(metadata, changes).into_iter().take(MAX_DIFFS);
-                let mut content = vec![text(output)];
-                let mut room = size::BLOB;
-                content.extend(diffs.map(|change| diff(change, &mut room)));
+                let diffs = self.file_changes(metadata, changes).into_iter().take(MAX_DIFFS);
+                let mut content = vec![text_content(output)];
+                let mut budget = size::MAX_BLOB;
+                content.extend(diffs.map(|change| diff_content(change, &mut budget)));
                 content
             }
-            _ => vec![text(output)],
+            _ => vec![text_content(output)],
         }
     }
 
-    /// What it changed: as we saw it being written, else what its diff tells.
-    fn changed(&self, metadata: &JsonMap, changes: &Changes) -> Vec<Change> {
+    /// The changed files: as the editor environment saw them, else from the call's diff.
+    fn file_changes(&self, metadata: &JsonMap, changes: &PendingChanges) -> Vec<FileChange> {
         let input = self.part.state.input();
         if self.part.tool == "apply_patch" {
-            return files(Some(metadata)).filter_map(|file| patched(file, changes)).collect();
+            return patched_files(Some(metadata)).filter_map(|file| patched_change(file, changes)).collect();
         }
         let Some(path) = input["filePath"].as_str().map(|path| self.path(path)) else { return Vec::new() };
         if let Some(change) = changes.take(&path) {
@@ -216,60 +216,60 @@ impl Shown<'_> {
         }
         if self.part.tool == "write" {
             let new = input["content"].as_str().unwrap_or_default().to_owned();
-            return vec![Change { path, old: None, new }];
+            return vec![FileChange { path, old: None, new }];
         }
-        let sides = metadata.get("diff").and_then(Json::as_str).and_then(unified_diff::sides);
-        sides.map(|(old, new)| Change { path, old: Some(old), new }).into_iter().collect()
+        let parts = metadata.get("diff").and_then(Json::as_str).and_then(unified_diff::changed_parts);
+        parts.map(|(old, new)| FileChange { path, old: Some(old), new }).into_iter().collect()
     }
 }
 
-fn files(metadata: Option<&JsonMap>) -> impl Iterator<Item = &Json> {
+fn patched_files(metadata: Option<&JsonMap>) -> impl Iterator<Item = &Json> {
     metadata.and_then(|metadata| metadata.get("files")).and_then(Json::as_array).into_iter().flatten()
 }
 
-/// What a patch does to one of its files.
-fn patched(file: &Json, changes: &Changes) -> Option<Change> {
+/// What a patch changes in one file.
+fn patched_change(file: &Json, changes: &PendingChanges) -> Option<FileChange> {
     let path = PathBuf::from(file["movePath"].as_str().or(file["filePath"].as_str())?);
     changes.take(&path).or_else(|| {
-        let (old, new) = unified_diff::sides(file["patch"].as_str()?)?;
-        Some(Change { path, old: (file["type"] != "add").then_some(old), new })
+        let (old, new) = unified_diff::changed_parts(file["patch"].as_str()?)?;
+        Some(FileChange { path, old: (file["type"] != "add").then_some(old), new })
     })
 }
 
-/// A change, or where it is if it is too large to be shown.
-pub fn diff(change: Change, room: &mut usize) -> ToolCallContent {
+/// A diff, or a link to the file if the diff is too large.
+pub fn diff_content(change: FileChange, budget: &mut usize) -> ToolCallContent {
     let length = size::json_len(&change.new) + change.old.as_deref().map_or(0, size::json_len);
-    if length > *room {
-        return ToolCallContent::Content(Content::new(link(&change.path, None)));
+    if length > *budget {
+        return ToolCallContent::Content(Content::new(resource_link(&change.path, None)));
     }
-    *room -= length;
+    *budget -= length;
     ToolCallContent::Diff(Diff::new(change.path, change.new).old_text(change.old))
 }
 
-/// A text of a call.
-pub fn text(text: &str) -> ToolCallContent {
-    ToolCallContent::Content(Content::new(ContentBlock::Text(TextContent::new(size::cut(text, size::TEXT)))))
+/// Text content.
+pub fn text_content(text: &str) -> ToolCallContent {
+    ToolCallContent::Content(Content::new(ContentBlock::Text(TextContent::new(size::truncate(text, size::MAX_TEXT)))))
 }
 
-/// A file that is not put into the message itself.
-fn link(path: &Path, mime: Option<&str>) -> ContentBlock {
+/// A link to a file instead of its content.
+fn resource_link(path: &Path, mime: Option<&str>) -> ContentBlock {
     let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
     let uri = url::Url::from_file_path(path).map_or_else(|()| path.to_string_lossy().into_owned(), Into::into);
     ContentBlock::ResourceLink(ResourceLink::new(name, uri).mime_type(mime.map(str::to_owned)))
 }
 
-/// Something that the client put into a prompt, as it gave it: its text, or its bytes. Pictures are no such thing.
-pub fn resource(part: &Part) -> Option<ContentBlock> {
+/// A resource that the client embedded in a prompt, as it was given: text or bytes. Images are not resources.
+pub fn embedded_resource(part: &Part) -> Option<ContentBlock> {
     let Part::File(file) = part else { return None };
     let (_, data) = file.url.strip_prefix("data:")?.split_once(";base64,")?;
-    if file.mime.starts_with("image/") || data.len() > size::BLOB {
+    if file.mime.starts_with("image/") || data.len() > size::MAX_BLOB {
         return None;
     }
     let given = file.source.as_ref().and_then(|source| source["path"].as_str());
     let uri = given.or(file.filename.as_deref()).unwrap_or("file");
     let bytes = base64::engine::general_purpose::STANDARD.decode(data).ok()?;
     let resource = match String::from_utf8(bytes) {
-        Ok(text) if file.mime.starts_with("text/") && size::json_len(&text) <= size::BLOB => {
+        Ok(text) if file.mime.starts_with("text/") && size::json_len(&text) <= size::MAX_BLOB => {
             let contents = TextResourceContents::new(text, uri).mime_type(file.mime.clone());
             EmbeddedResourceResource::TextResourceContents(contents)
         }
@@ -281,12 +281,12 @@ pub fn resource(part: &Part) -> Option<ContentBlock> {
     Some(ContentBlock::Resource(EmbeddedResource::new(resource)))
 }
 
-/// A picture or another file of a message or a call.
+/// An image or another file of a message or a tool call.
 pub fn attachment(part: &Part) -> Option<ContentBlock> {
     let Part::File(file) = part else { return None };
     let name = || file.filename.clone().unwrap_or_else(|| "file".to_owned());
     match file.url.strip_prefix("data:").and_then(|data| data.split_once(";base64,")) {
-        Some((_, data)) if file.mime.starts_with("image/") && data.len() <= size::BLOB => {
+        Some((_, data)) if file.mime.starts_with("image/") && data.len() <= size::MAX_BLOB => {
             Some(ContentBlock::Image(ImageContent::new(data, file.mime.clone())))
         }
         _ if file.url.starts_with("data:") => {
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_of_work() {
+    fn tool_kinds() {
         for (tool, wanted) in [
             ("bash", ToolKind::Execute),
             ("webfetch", ToolKind::Fetch),

@@ -1,22 +1,22 @@
-//! Unified diffs, read back: editors want the text before and after, not what lies between.
+//! Parses unified diffs: editors want the text before and after instead.
 
 /// A group of changed lines.
 struct Hunk {
-    /// The first line of the old text, from 0.
+    /// The first line in the old text, from 0.
     at: usize,
     old: String,
     new: String,
     old_lines: usize,
 }
 
-/// The changed places before and after, without what is between them; nothing if this is no diff.
-pub fn sides(diff: &str) -> Option<(String, String)> {
+/// The changed parts before and after, without the text between them; `None` if this is not a diff.
+pub fn changed_parts(diff: &str) -> Option<(String, String)> {
     let hunks = parse(diff)?;
     let join = |side: fn(&Hunk) -> &str| hunks.iter().map(side).collect::<String>();
     Some((join(|hunk| &hunk.old), join(|hunk| &hunk.new)))
 }
 
-/// The whole text after a change; nothing if the diff does not fit it exactly.
+/// Applies a diff; `None` if it does not match the text exactly.
 pub fn apply(diff: &str, before: &str) -> Option<String> {
     let lines: Vec<&str> = before.split_inclusive('\n').collect();
     let mut after = String::with_capacity(before.len());
@@ -41,7 +41,7 @@ fn parse(diff: &str) -> Option<Vec<Hunk>> {
         if let Some(head) = line.strip_prefix("@@ -") {
             let (start, count) = head.split_once(' ')?.0.split_once(',').unwrap_or((head.split_once(' ')?.0, "1"));
             let (start, count): (usize, usize) = (start.parse().ok()?, count.parse().ok()?);
-            // An empty side is counted from the line before it.
+            // An empty side is numbered by the line before it.
             let at = if count == 0 { start } else { start.checked_sub(1)? };
             hunks.push(Hunk { at, old: String::new(), new: String::new(), old_lines: 0 });
             continue;
@@ -67,7 +67,7 @@ fn parse(diff: &str) -> Option<Vec<Hunk>> {
                     hunk.new.pop();
                 }
             }
-            // Cut off, or not a diff.
+            // Truncated, or not a diff.
             _ => return None,
         }
         last = sign;
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diff_gives_back_what_it_was_made_from() {
+    fn a_diff_restores_the_text_it_was_made_from() {
         let numbers: String = (0..40).map(|n| format!("{n}\n")).collect();
         let changed = numbers.replace("7\n", "seven\n").replace("30\n", "");
         for (old, new) in [
@@ -99,16 +99,19 @@ mod tests {
             let diff = diff(old, new);
             assert_eq!(apply(&diff, old).as_deref(), Some(new), "{diff}");
         }
-        assert_eq!(sides(&diff("a\nb\nc\nd\n", "a\nb\nX\nd\n")), Some(("b\nc\nd\n".into(), "b\nX\nd\n".into())));
+        assert_eq!(
+            changed_parts(&diff("a\nb\nc\nd\n", "a\nb\nX\nd\n")),
+            Some(("b\nc\nd\n".into(), "b\nX\nd\n".into()))
+        );
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn a_diff_that_does_not_match_is_refused() {
         let diff = diff("a\nb\n", "a\nB\n");
         assert_eq!(apply(&diff, "a\nother\n"), None);
         assert_eq!(apply(&diff, ""), None);
-        assert_eq!(sides("nothing of the kind"), None);
-        assert_eq!(sides("@@ -1,1 +1,1 @@\n-a\n\\ The diff is cut here\n"), None);
-        assert_eq!(sides("@@ -x +1 @@\n"), None);
+        assert_eq!(changed_parts("nothing of the kind"), None);
+        assert_eq!(changed_parts("@@ -1,1 +1,1 @@\n-a\n\\ The diff is cut here\n"), None);
+        assert_eq!(changed_parts("@@ -x +1 @@\n"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What we wait for from a server, and what it wants from us: the same for every transport.
+//! The server's end of a connection, for every transport: our pending requests, and the server's requests to us.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -10,44 +10,44 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{Message, beginning};
+use super::{Message, truncated};
 use crate::error::Error;
 use crate::lock;
 
-/// The most requests that wait for one server.
+/// The most pending requests to one server.
 const PENDING_MAX: usize = 256;
-/// Progress that nobody has looked at yet; more is dropped.
+/// Unread progress messages of a request; more are dropped.
 const PROGRESS_QUEUE: usize = 8;
-/// The longest text of a server in an error or a progress line.
+/// The longest text of a server in an error or a progress message.
 const TEXT_MAX: usize = 2_000;
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// The other end of a connection.
+/// The server's end of a connection.
 pub(crate) struct Peer {
-    pending: Mutex<HashMap<u64, Waiter>>,
-    next: AtomicU64,
-    /// Why the connection is gone.
+    pending: Mutex<HashMap<u64, PendingRequest>>,
+    next_id: AtomicU64,
+    /// Why the connection has ended.
     closed: watch::Sender<Option<Error>>,
-    /// How often the server said that its tools or prompts are others.
+    /// How often the server announced changed tools or prompts.
     pub(crate) changes: watch::Sender<u64>,
-    /// The directory, as a `file:` address, for a server that asks for it.
+    /// The directory as a `file:` URI, for `roots/list`.
     root: String,
 }
 
-struct Waiter {
-    answer: oneshot::Sender<Result<Box<RawValue>, Error>>,
+struct PendingRequest {
+    response: oneshot::Sender<Result<Box<RawValue>, Error>>,
     progress: mpsc::Sender<String>,
 }
 
-/// A request that waits; it is forgotten when this is dropped.
-pub(crate) struct Waiting<'a> {
+/// A pending request, removed on drop.
+pub(crate) struct RequestHandle<'a> {
     peer: &'a Peer,
     pub(crate) id: u64,
-    pub(crate) answer: oneshot::Receiver<Result<Box<RawValue>, Error>>,
+    pub(crate) response: oneshot::Receiver<Result<Box<RawValue>, Error>>,
     pub(crate) progress: mpsc::Receiver<String>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for RequestHandle<'_> {
     fn drop(&mut self) {
         lock(&self.peer.pending).remove(&self.id);
     }
@@ -57,50 +57,50 @@ impl Peer {
     pub(crate) fn new(root: String) -> Self {
         Self {
             pending: Mutex::default(),
-            next: AtomicU64::new(1),
+            next_id: AtomicU64::new(1),
             closed: watch::Sender::new(None),
             changes: watch::Sender::new(0),
             root,
         }
     }
 
-    /// Begins to wait for an answer.
-    pub(crate) fn expect(&self) -> Result<Waiting<'_>, Error> {
-        let (answer, receiver) = oneshot::channel();
+    /// Registers a request.
+    pub(crate) fn register(&self) -> Result<RequestHandle<'_>, Error> {
+        let (sender, response) = oneshot::channel();
         let (progress, updates) = mpsc::channel(PROGRESS_QUEUE);
         let mut pending = lock(&self.pending);
         if let Some(error) = self.closed.borrow().clone() {
             return Err(error);
         }
         if pending.len() >= PENDING_MAX {
-            return Err(Error::Closed(format!("{PENDING_MAX} requests wait for the server already")));
+            return Err(Error::Closed(format!("{PENDING_MAX} requests already wait for the server")));
         }
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        pending.insert(id, Waiter { answer, progress });
-        Ok(Waiting { peer: self, id, answer: receiver, progress: updates })
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        pending.insert(id, PendingRequest { response: sender, progress });
+        Ok(RequestHandle { peer: self, id, response, progress: updates })
     }
 
-    /// Takes what the server sent. Gives what is to be sent back; `Err` if it was no message.
+    /// Handles a message. Returns the reply to send, if any; `Err` if it is not a message.
     pub(crate) fn receive(&self, text: &[u8]) -> Result<Option<Vec<u8>>, ()> {
         let message: Message = serde_json::from_slice(text).map_err(drop)?;
         match (message.method, message.id) {
             (Some(method), Some(id)) => Ok(Some(self.reply(&method, &id))),
             (Some(method), None) => {
-                self.notified(&method, message.params.as_deref());
+                self.handle_notification(&method, message.params.as_deref());
                 Ok(None)
             }
             (None, Some(id)) => {
-                // Some servers send our numbers back as texts.
+                // Some servers send numeric ids back as strings.
                 let id = id.as_u64().or_else(|| id.as_str()?.parse().ok()).ok_or(())?;
-                let waiter = lock(&self.pending).remove(&id);
-                let answer = match message.error {
+                let request = lock(&self.pending).remove(&id);
+                let response = match message.error {
                     Some(error) => {
-                        Err(Error::Refused { code: error.code, message: beginning(&error.message, TEXT_MAX) })
+                        Err(Error::Refused { code: error.code, message: truncated(&error.message, TEXT_MAX) })
                     }
                     None => Ok(message.result.unwrap_or_else(|| RawValue::NULL.to_owned())),
                 };
-                // An answer that nobody waits for any more came too late.
-                let _ = waiter.map(|waiter| waiter.answer.send(answer));
+                // The response may come too late for its request.
+                let _ = request.map(|request| request.response.send(response));
                 Ok(None)
             }
             (None, None) => Err(()),
@@ -119,7 +119,7 @@ impl Peer {
         reply.to_string().into_bytes()
     }
 
-    fn notified(&self, method: &str, params: Option<&RawValue>) {
+    fn handle_notification(&self, method: &str, params: Option<&RawValue>) {
         #[derive(Deserialize)]
         struct Progress {
             #[serde(rename = "progressToken")]
@@ -133,31 +133,31 @@ impl Peer {
             "notifications/progress" => {
                 let progress = params.and_then(|params| serde_json::from_str::<Progress>(params.get()).ok());
                 if let Some(progress) = progress
-                    && let Some(waiter) = lock(&self.pending).get(&progress.token)
+                    && let Some(request) = lock(&self.pending).get(&progress.token)
                 {
-                    let text = beginning(&progress.message.unwrap_or_default(), TEXT_MAX);
-                    // What is not looked at in time is not worth keeping.
-                    let _ = waiter.progress.try_send(text);
+                    let text = truncated(&progress.message.unwrap_or_default(), TEXT_MAX);
+                    // Progress that is not read in time is not worth keeping.
+                    let _ = request.progress.try_send(text);
                 }
             }
             "notifications/message" => {
-                let text = params.map(|params| beginning(params.get(), TEXT_MAX)).unwrap_or_default();
+                let text = params.map(|params| truncated(params.get(), TEXT_MAX)).unwrap_or_default();
                 tracing::debug!(text, "an MCP server logs");
             }
             _ => {}
         }
     }
 
-    /// A message that was too large is gone, and with it whose answer it was.
+    /// Fails all requests: a dropped oversized message may have been the response to any of them.
     pub(crate) fn fail_all(&self, error: &Error) {
-        for (_, waiter) in lock(&self.pending).drain() {
-            let _ = waiter.answer.send(Err(error.clone()));
+        for (_, request) in lock(&self.pending).drain() {
+            let _ = request.response.send(Err(error.clone()));
         }
     }
 
-    /// The connection is gone.
+    /// Ends the connection; pending requests fail.
     pub(crate) fn close(&self, error: Error) {
-        // Under the lock: nobody may begin to wait in between.
+        // Under the lock, so that no request is registered in between.
         let mut pending = lock(&self.pending);
         self.closed.send_if_modified(|closed| match closed {
             Some(_) => false,
@@ -166,15 +166,15 @@ impl Peer {
                 true
             }
         });
-        for (_, waiter) in pending.drain() {
-            let _ = waiter.answer.send(Err(error.clone()));
+        for (_, request) in pending.drain() {
+            let _ = request.response.send(Err(error.clone()));
         }
     }
 
-    /// Waits until the connection is gone.
+    /// Waits until the connection has ended, and returns why.
     pub(crate) async fn closed(&self) -> Error {
         let mut closed = self.closed.subscribe();
         let why = closed.wait_for(Option::is_some).await;
-        why.ok().and_then(|why| why.clone()).unwrap_or(Error::Forgotten)
+        why.ok().and_then(|why| why.clone()).unwrap_or(Error::SessionLost)
     }
 }

@@ -1,4 +1,4 @@
-//! From a server's configuration to a connection.
+//! Connects to a server according to its configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,31 +9,31 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::Setup;
-use crate::client::{Client, Wires};
+use crate::client::{Client, ConnectionContext};
 use crate::error::Error;
 use crate::http_client;
-use crate::oauth::{Auth, Store};
+use crate::oauth::{Auth, CredentialStore};
 use crate::transport::Transport;
-use crate::transport::http::Http;
-use crate::transport::stdio::{Program, Stdio};
+use crate::transport::http::HttpTransport;
+use crate::transport::stdio::{ProgramSpec, StdioTransport};
 
-/// How long a start or a list may take, if nothing is configured.
+/// How long starting or listing may take, unless configured.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Whether a server is switched on.
+/// Whether a server is enabled.
 pub(crate) fn is_enabled(config: &McpConfig) -> bool {
     let (McpConfig::Local { enabled, .. } | McpConfig::Remote { enabled, .. }) = config;
     *enabled != Some(false)
 }
 
-/// How long a start or a list may take, and what the configuration says about a call.
+/// How long starting or listing may take, and the configured timeout of a call.
 pub(crate) fn timeout_of(config: &McpConfig) -> (Duration, Option<Duration>) {
     let (McpConfig::Local { timeout, .. } | McpConfig::Remote { timeout, .. }) = config;
-    let own = timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
-    (own.unwrap_or(START_TIMEOUT), own)
+    let configured = timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
+    (configured.unwrap_or(START_TIMEOUT), configured)
 }
 
-/// How a server is signed in at; `None` if it is not.
+/// The OAuth client of a server; `None` if it does not use OAuth.
 pub(crate) fn auth_of(setup: &Setup, name: &str, config: &McpConfig) -> Result<Option<Arc<Auth>>, Error> {
     let McpConfig::Remote { url, oauth, .. } = config else { return Ok(None) };
     let oauth = match oauth {
@@ -41,7 +41,7 @@ pub(crate) fn auth_of(setup: &Setup, name: &str, config: &McpConfig) -> Result<O
         Some(McpOAuth::Config(oauth)) => oauth.clone(),
         Some(McpOAuth::Off(true)) | None => Default::default(),
     };
-    Ok(Some(Arc::new(Auth::new(name, http_client::address(url)?, oauth, Store::new(&setup.data)))))
+    Ok(Some(Arc::new(Auth::new(name, http_client::parse_url(url)?, oauth, CredentialStore::new(&setup.data)))))
 }
 
 /// Connects to a server.
@@ -50,27 +50,29 @@ pub(crate) async fn connect(setup: &Setup, name: &str, config: &McpConfig, limit
     let root = root.trim_end_matches('/').to_owned();
     match config {
         McpConfig::Local { command, cwd, environment, .. } => {
-            let wires = Wires::new(root);
+            let context = ConnectionContext::new(root);
             let cwd = setup.directory.join(cwd.as_deref().unwrap_or_default());
             let environment = environment.clone().unwrap_or_default();
-            let program = Program { command, cwd: &cwd, environment: &environment };
-            let stdio = Stdio::start(&setup.exec, program, &wires.peer, &wires.end, &wires.tasks).await?;
-            Client::open(wires, Transport::Stdio(stdio), &setup.version, limit).await
+            let program = ProgramSpec { command, cwd: &cwd, environment: &environment };
+            let stdio =
+                StdioTransport::start(&setup.exec, program, &context.peer, &context.end, &context.tasks).await?;
+            Client::open(context, Transport::Stdio(stdio), &setup.version, limit).await
         }
         McpConfig::Remote { url, headers, .. } => {
-            let url = http_client::address(url)?;
+            let url = http_client::parse_url(url)?;
             let headers = header_map(headers.iter().flatten())?;
-            let http = Http::new(url, headers, auth_of(setup, name, config)?)?;
+            let http = HttpTransport::new(url, headers, auth_of(setup, name, config)?)?;
             let transport = Transport::Http(http.clone());
-            let first = match Client::open(Wires::new(root.clone()), transport, &setup.version, limit).await {
-                Err(error) if may_be_older(&error) => error,
+            let first = match Client::open(ConnectionContext::new(root.clone()), transport, &setup.version, limit).await
+            {
+                Err(error) if may_need_older_transport(&error) => error,
                 other => return other,
             };
-            // What it said to a message is what counts, if it does not have the older transport either.
-            let wires = Wires::new(root);
-            let opened = timeout(limit, http.open_stream(&wires.peer, &wires.end, &wires.tasks)).await;
+            // If it does not have the older transport either, report the first error.
+            let context = ConnectionContext::new(root);
+            let opened = timeout(limit, http.open_stream(&context.peer, &context.end, &context.tasks)).await;
             match opened {
-                Ok(Ok(())) => Client::open(wires, Transport::Http(http), &setup.version, limit).await,
+                Ok(Ok(())) => Client::open(context, Transport::Http(http), &setup.version, limit).await,
                 Ok(Err(error @ Error::Unauthorized(_))) => Err(error),
                 _ => Err(first),
             }
@@ -78,9 +80,9 @@ pub(crate) async fn connect(setup: &Setup, name: &str, config: &McpConfig, limit
     }
 }
 
-/// Whether a server refused in the way of those that only know the older transport.
-fn may_be_older(error: &Error) -> bool {
-    matches!(error, Error::Http { status: 400 | 404 | 405 | 406 | 415, .. } | Error::Answer(_))
+/// Whether an error may come from a server that knows only the older transport.
+fn may_need_older_transport(error: &Error) -> bool {
+    matches!(error, Error::Http { status: 400 | 404 | 405 | 406 | 415, .. } | Error::InvalidResponse(_))
 }
 
 fn header_map<'a>(headers: impl Iterator<Item = (&'a String, &'a String)>) -> Result<HeaderMap, Error> {

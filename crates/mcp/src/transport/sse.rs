@@ -1,12 +1,12 @@
-//! Server-sent events: bytes in, events out. Pure, and bounded.
+//! Decodes server-sent events. Pure, and bounded.
 
 use crate::error::Error;
 use crate::rpc::MESSAGE_MAX;
 
-/// One event.
+/// An event.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Event {
-    /// Its name; `message` without one.
+pub(crate) struct SseEvent {
+    /// Its name; empty means `message`.
     pub name: String,
     /// Its data.
     pub data: String,
@@ -14,16 +14,16 @@ pub(crate) struct Event {
 
 /// Splits a byte stream into events. A chunk may end anywhere.
 #[derive(Debug, Default)]
-pub(crate) struct Reader {
+pub(crate) struct SseDecoder {
     line: Vec<u8>,
-    event: Event,
+    event: SseEvent,
     has_data: bool,
     after_cr: bool,
 }
 
-impl Reader {
-    /// Takes the next bytes; gives the events that they complete.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Error> {
+impl SseDecoder {
+    /// Adds bytes and returns the completed events.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, Error> {
         let mut events = Vec::new();
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             let (line, end) = match piece.split_last() {
@@ -47,7 +47,7 @@ impl Reader {
         Ok(events)
     }
 
-    fn end_line(&mut self, line: &[u8]) -> Option<Event> {
+    fn end_line(&mut self, line: &[u8]) -> Option<SseEvent> {
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
             return std::mem::take(&mut self.has_data).then_some(event);
@@ -76,12 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_whole_however_they_are_cut() {
+    fn events_are_complete_however_they_are_split() {
         let text = b": hi\r\nevent: endpoint\r\ndata: /x\r\n\r\ndata: a\ndata:b\n\nid: 1\n\ndata\r\rdata: lost";
         let want = [("endpoint", "/x"), ("", "a\nb"), ("", "")];
         for size in 1..text.len() {
-            let mut reader = Reader::default();
-            let events: Vec<Event> = text.chunks(size).flat_map(|chunk| reader.push(chunk).unwrap()).collect();
+            let mut decoder = SseDecoder::default();
+            let events: Vec<SseEvent> = text.chunks(size).flat_map(|chunk| decoder.push(chunk).unwrap()).collect();
             let events: Vec<_> = events.iter().map(|event| (event.name.as_str(), event.data.as_str())).collect();
             assert_eq!(events, want, "{size}");
         }
@@ -89,9 +89,9 @@ mod tests {
 
     #[test]
     fn an_endless_event_is_refused() {
-        let mut reader = Reader::default();
+        let mut decoder = SseDecoder::default();
         let chunk = vec![b'x'; MESSAGE_MAX / 2 + 1];
-        assert!(reader.push(&chunk).is_ok());
-        assert_eq!(reader.push(&chunk), Err(Error::TooLarge));
+        assert!(decoder.push(&chunk).is_ok());
+        assert_eq!(decoder.push(&chunk), Err(Error::TooLarge));
     }
 }

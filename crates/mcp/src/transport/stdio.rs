@@ -1,4 +1,4 @@
-//! A server that is a program of this machine: one message per line on its standard input and output.
+//! Local servers: one message per line on the program's standard input and output.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -14,38 +14,38 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::Error;
-use crate::rpc::{Line, Lines, MESSAGE_MAX, Peer, beginning};
+use crate::rpc::{Line, LineSplitter, MESSAGE_MAX, Peer, truncated};
 
-/// Messages that wait to be written.
-const QUEUE: usize = 64;
-/// What is read at once, in bytes.
+/// Messages that may wait to be written.
+const QUEUE_LENGTH: usize = 64;
+/// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
-/// So many bytes that are no message, one after the other, and the server is given up.
+/// The server is given up after this many consecutive bytes without a message.
 const NOISE_MAX: usize = 256 << 20;
-/// What is kept of the server's errors, to explain its end.
+/// How many lines of standard error are kept, and of what length, to explain the server's end.
 const STDERR_LINES: usize = 5;
-const STDERR_LINE: usize = 300;
-/// How long a server that closed its output may take to end, so that its exit code is known.
-const END_WAIT: std::time::Duration = std::time::Duration::from_secs(1);
+const STDERR_LINE_MAX: usize = 300;
+/// How long a server that closed its output may take to exit, so that its exit code is known.
+const EXIT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// How a program is started.
+/// The program of a server.
 #[derive(Debug, Clone)]
-pub(crate) struct Program<'a> {
+pub(crate) struct ProgramSpec<'a> {
     pub command: &'a [String],
     pub cwd: &'a Path,
     pub environment: &'a IndexMap<String, String>,
 }
 
 /// The sending end.
-pub(crate) struct Stdio {
+pub(crate) struct StdioTransport {
     queue: mpsc::Sender<Vec<u8>>,
 }
 
-impl Stdio {
-    /// Starts the program. It ends with `end`; `tasks` knows until when it is there.
+impl StdioTransport {
+    /// Starts the program. Cancelling `end` ends it; `tasks` tracks its task.
     pub(crate) async fn start(
         exec: &Exec,
-        program: Program<'_>,
+        program: ProgramSpec<'_>,
         peer: &Arc<Peer>,
         end: &CancellationToken,
         tasks: &TaskTracker,
@@ -56,9 +56,9 @@ impl Stdio {
         let env = program.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
         let spec = Spec { env, ..Spec::new(name, args, program.cwd) };
         let (pipes, process) = exec.pipes(spec).await.map_err(|error| Error::Closed(error.to_string()))?;
-        let (queue, messages) = mpsc::channel(QUEUE);
+        let (queue, messages) = mpsc::channel(QUEUE_LENGTH);
         let (peer, end, replies) = (peer.clone(), end.clone(), queue.downgrade());
-        tasks.spawn(async move { attend(process, pipes, messages, replies, &peer, &end).await });
+        tasks.spawn(async move { run_program(process, pipes, messages, replies, &peer, &end).await });
         Ok(Self { queue })
     }
 
@@ -67,15 +67,15 @@ impl Stdio {
         self.queue.send(message).await.map_err(|_| Error::Closed("The server has ended".to_owned()))
     }
 
-    /// Sends what may as well be lost.
+    /// Sends a message that may be lost.
     pub(crate) fn try_send(&self, mut message: Vec<u8>) {
         message.push(b'\n');
         let _ = self.queue.try_send(message);
     }
 }
 
-/// The program's whole life.
-async fn attend(
+/// Runs the program for its whole life.
+async fn run_program(
     mut process: Process,
     pipes: Pipes,
     messages: mpsc::Receiver<Vec<u8>>,
@@ -84,19 +84,19 @@ async fn attend(
     end: &CancellationToken,
 ) {
     let Pipes { stdin, stdout, mut stderr } = pipes;
-    let mut complaints = Complaints::default();
+    let mut stderr_tail = StderrTail::default();
     let closed = tokio::select! {
         closed = read(stdout, peer, &replies) => closed,
         closed = write(stdin, messages) => closed,
-        never = complaints.collect_on(&mut stderr) => match never {},
-        () = end.cancelled() => Closed::Because("The server was disconnected".to_owned()),
+        never = stderr_tail.collect_forever(&mut stderr) => match never {},
+        () = end.cancelled() => CloseReason::Because("The server was disconnected".to_owned()),
     };
     let why = match closed {
-        Closed::Because(why) => why,
-        Closed::Output => {
-            let ended = tokio::time::timeout(END_WAIT, process.ended()).await.ok().and_then(Result::ok);
-            let _ = tokio::time::timeout(END_WAIT, complaints.collect(&mut stderr)).await;
-            complaints.explain(how(ended))
+        CloseReason::Because(why) => why,
+        CloseReason::Output => {
+            let ended = tokio::time::timeout(EXIT_TIMEOUT, process.ended()).await.ok().and_then(Result::ok);
+            let _ = tokio::time::timeout(EXIT_TIMEOUT, stderr_tail.collect(&mut stderr)).await;
+            stderr_tail.explain(describe_exit(ended))
         }
     };
     peer.close(Error::Closed(why));
@@ -106,15 +106,15 @@ async fn attend(
     }
 }
 
-/// Why a program is not talked to any more.
-enum Closed {
-    /// It closed its output, usually because it ended.
+/// Why the connection to a program ended.
+enum CloseReason {
+    /// It closed its output, usually because it exited.
     Output,
-    /// Something else.
+    /// Another reason.
     Because(String),
 }
 
-fn how(end: Option<End>) -> String {
+fn describe_exit(end: Option<End>) -> String {
     match end {
         Some(End::Exited(code)) => format!("The server has ended with exit code {code}"),
         Some(End::Signalled(signal)) => format!("The server was ended by signal {signal}"),
@@ -123,15 +123,15 @@ fn how(end: Option<End>) -> String {
 }
 
 /// Reads messages until the server closes its output or is given up.
-async fn read(mut stdout: Receiver, peer: &Peer, replies: &mpsc::WeakSender<Vec<u8>>) -> Closed {
-    let mut lines = Lines::default();
+async fn read(mut stdout: Receiver, peer: &Peer, replies: &mpsc::WeakSender<Vec<u8>>) -> CloseReason {
+    let mut lines = LineSplitter::default();
     let mut buffer = vec![0; READ_BYTES];
     let mut noise = 0;
     loop {
         let count = match stdout.read(&mut buffer).await {
-            Ok(0) => return Closed::Output,
+            Ok(0) => return CloseReason::Output,
             Ok(count) => count,
-            Err(error) => return Closed::Because(format!("The server's output cannot be read: {error}")),
+            Err(error) => return CloseReason::Because(format!("The server's output cannot be read: {error}")),
         };
         noise += count;
         lines.push(&buffer[..count], |line| match line {
@@ -145,44 +145,44 @@ async fn read(mut stdout: Receiver, peer: &Peer, replies: &mpsc::WeakSender<Vec<
                     noise = 0;
                     if let (Some(mut reply), Some(queue)) = (reply, replies.upgrade()) {
                         reply.push(b'\n');
-                        // A server that asks faster than it reads gets no answer.
+                        // A server that asks faster than it reads gets no reply.
                         let _ = queue.try_send(reply);
                     }
                 }
                 Err(()) => {
-                    let text = beginning(&String::from_utf8_lossy(&text), STDERR_LINE);
-                    tracing::debug!(text, "an MCP server printed what is no message");
+                    let text = truncated(&String::from_utf8_lossy(&text), STDERR_LINE_MAX);
+                    tracing::debug!(text, "an MCP server printed something that is not a message");
                 }
             },
         });
         if noise > NOISE_MAX {
-            return Closed::Because(format!("The server printed {} MB that are no message", NOISE_MAX >> 20));
+            return CloseReason::Because(format!("The server printed {} MB without a message", NOISE_MAX >> 20));
         }
     }
 }
 
-async fn write(mut stdin: Sender, mut messages: mpsc::Receiver<Vec<u8>>) -> Closed {
+async fn write(mut stdin: Sender, mut messages: mpsc::Receiver<Vec<u8>>) -> CloseReason {
     while let Some(message) = messages.recv().await {
         if let Err(error) = stdin.write_all(&message).await {
-            // Usually it is about to end, and how it ends says more.
-            tokio::time::sleep(END_WAIT).await;
-            return Closed::Because(format!("The server does not read any more: {error}"));
+            // Usually it is about to exit, and its exit code says more.
+            tokio::time::sleep(EXIT_TIMEOUT).await;
+            return CloseReason::Because(format!("The server does not read any more: {error}"));
         }
     }
-    // The handle is gone; whoever dropped it ends the program too.
+    // The handle is gone; its owner also ends the program.
     std::future::pending().await
 }
 
 /// The last lines of the server's standard error.
 #[derive(Default)]
-struct Complaints {
-    lines: Lines,
+struct StderrTail {
+    lines: LineSplitter,
     last: VecDeque<String>,
 }
 
-impl Complaints {
-    /// A server may close it and live on.
-    async fn collect_on(&mut self, stderr: &mut Receiver) -> Infallible {
+impl StderrTail {
+    /// Never returns: a server may close standard error and live on.
+    async fn collect_forever(&mut self, stderr: &mut Receiver) -> Infallible {
         self.collect(stderr).await;
         std::future::pending().await
     }
@@ -193,7 +193,7 @@ impl Complaints {
             let last = &mut self.last;
             self.lines.push(&buffer[..count], |line| {
                 let Line::Text(text) = line else { return };
-                let text = beginning(&String::from_utf8_lossy(&text), STDERR_LINE);
+                let text = truncated(&String::from_utf8_lossy(&text), STDERR_LINE_MAX);
                 if text.is_empty() {
                     return;
                 }

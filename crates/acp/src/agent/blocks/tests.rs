@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use super::*;
 
 fn parts(blocks: Value) -> Vec<PromptPart> {
-    match read(&blocks, &["greet"], &["general"]).unwrap() {
-        Wanted::Prompt(parts) => parts,
-        Wanted::Command(name, ..) => panic!("a command: {name}"),
+    match parse(&blocks, &["greet"], &["general"]).unwrap() {
+        ParsedPrompt::Prompt(parts) => parts,
+        ParsedPrompt::Command(name, ..) => panic!("a command: {name}"),
     }
 }
 
@@ -25,7 +25,7 @@ fn texts_and_their_audience() {
         {"type": "text", "text": "c", "annotations": {"audience": ["user"]}},
         {"type": "text", "text": "d", "annotations": {"audience": ["user", "assistant"]}},
     ]);
-    let marks: Vec<_> = parts(blocks)
+    let texts: Vec<_> = parts(blocks)
         .into_iter()
         .map(|part| match part {
             PromptPart::Text { text, synthetic, .. } => (text, synthetic),
@@ -33,7 +33,7 @@ fn texts_and_their_audience() {
         })
         .collect();
     let want = [("a", None), ("b", Some(true)), ("c", None), ("d", None)];
-    assert_eq!(marks, want.map(|(text, synthetic)| (text.to_owned(), synthetic)));
+    assert_eq!(texts, want.map(|(text, synthetic)| (text.to_owned(), synthetic)));
 }
 
 #[test]
@@ -62,20 +62,20 @@ fn files_of_all_kinds() {
 #[test]
 fn commands_and_mentions() {
     let text = |text: &str| json!([{"type": "text", "text": text}]);
-    let wanted = |text_: &str| read(&text(text_), &["greet"], &["general"]).unwrap();
-    assert_eq!(wanted("/greet  Bob B"), Wanted::Command("greet".into(), "Bob B".into(), vec![]));
-    assert_eq!(wanted("/greet"), Wanted::Command("greet".into(), String::new(), vec![]));
+    let parsed = |text_: &str| parse(&text(text_), &["greet"], &["general"]).unwrap();
+    assert_eq!(parsed("/greet  Bob B"), ParsedPrompt::Command("greet".into(), "Bob B".into(), vec![]));
+    assert_eq!(parsed("/greet"), ParsedPrompt::Command("greet".into(), String::new(), vec![]));
     for plain in ["/greetings", "/etc/hosts is odd", "/", "x /greet"] {
-        assert_eq!(wanted(plain), Wanted::Prompt(vec![PromptPart::text(plain)]));
+        assert_eq!(parsed(plain), ParsedPrompt::Prompt(vec![PromptPart::text(plain)]));
     }
-    let Wanted::Prompt(parts) = wanted("ask @general, @nobody and @general.") else { panic!("a command") };
+    let ParsedPrompt::Prompt(parts) = parsed("ask @general, @nobody and @general.") else { panic!("a command") };
     assert_eq!(parts.len(), 2);
     let PromptPart::Agent { name, source: Some(source), .. } = &parts[1] else { panic!("{parts:?}") };
     assert_eq!((name.as_str(), source.value.as_str(), source.start, source.end), ("general", "@general", 4, 12));
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_block() {
     for (blocks, want) in [
         (json!({}), "must be a list"),
         (json!([{"type": "bogus"}]), "prompt[0] has the type"),
@@ -90,7 +90,7 @@ fn what_is_wrong_is_named() {
         (json!([5]), "needs a \"type\""),
         (Value::Array(vec![json!({"type": "text", "text": ""}); 501]), "at most 500"),
     ] {
-        let error = read(&blocks, &[], &[]).unwrap_err();
+        let error = parse(&blocks, &[], &[]).unwrap_err();
         assert!(error.message.contains(want), "{}", error.message);
     }
 }

@@ -1,4 +1,4 @@
-//! One server: started, connected, followed, ended.
+//! The life of one server: start, connect, watch for changes, reconnect, end.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,44 +11,44 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::Setup;
 use super::connect::{auth_of, connect, timeout_of};
 use crate::client::Client;
-use crate::error::{Challenge, Error};
+use crate::error::{AuthChallenge, Error};
 use crate::lock;
 use crate::protocol::{self, Prompt, Tool, ToolEntry};
 
-/// The pause between two looks at the tools of a server that changes them all the time.
-const RELIST_PAUSE: Duration = Duration::from_secs(1);
-/// How long a call may take without a sign of life, if nothing is configured.
+/// The pause between two listings of a server that keeps changing its tools.
+const RELIST_DELAY: Duration = Duration::from_secs(1);
+/// How long a call may take without progress, unless configured.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// A remote connection that lived so long is made again when the server forgets it.
-const RECONNECT: Duration = Duration::from_secs(5);
-/// How long a server that is disconnected may take to end.
-const END_WAIT: Duration = Duration::from_secs(10);
+/// A connection that lived this long is reestablished when the server drops it.
+const RECONNECT_AFTER: Duration = Duration::from_secs(5);
+/// How long a disconnected server may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server that was started.
-pub(crate) struct Link {
-    pub state: watch::Receiver<State>,
+/// Handle of a started server. Dropping it ends the server.
+pub(crate) struct ServerHandle {
+    pub state: watch::Receiver<ServerState>,
     pub since: Instant,
     end: DropGuard,
 }
 
-/// How it is with a server that was started.
+/// The state of a started server.
 #[derive(Clone)]
-pub(crate) enum State {
+pub(crate) enum ServerState {
     Starting,
-    Up(Arc<Connection>),
-    /// Why, and how the server wants to be signed in at.
-    Down(McpStatus, Challenge),
+    Connected(Arc<Connection>),
+    /// The status, and how the server wants clients to sign in.
+    Disconnected(McpStatus, AuthChallenge),
 }
 
-/// A server that answers.
+/// A connected server.
 pub(crate) struct Connection {
     pub client: Client,
     pub name: String,
-    /// How long a start or a list may take, and how long a call.
+    /// How long starting or listing may take, and how long a call.
     pub limits: (Duration, Duration),
     pub tools: Mutex<Arc<[Tool]>>,
     pub prompts: Mutex<Arc<[Prompt]>>,
-    /// Up to which change the lists are read.
+    /// The number of the last change that the lists include.
     listed: watch::Sender<u64>,
 }
 
@@ -64,12 +64,12 @@ impl Connection {
             prompts: Mutex::new(Arc::from([])),
             listed: watch::Sender::new(0),
         };
-        connection.relist().await?;
+        connection.list().await?;
         Ok(connection)
     }
 
-    /// Reads the lists of tools and prompts. Prompts are not worth failing for.
-    async fn relist(&self) -> Result<(), Error> {
+    /// Lists the tools and prompts. Failing prompts do not fail the server.
+    async fn list(&self) -> Result<(), Error> {
         let limit = self.limits.0;
         if self.client.has("tools") {
             let entries: Vec<ToolEntry> = self.client.list("tools/list", "tools", limit).await?;
@@ -78,7 +78,7 @@ impl Connection {
         if self.client.has("prompts") {
             let prompts = self.client.list::<Prompt>("prompts/list", "prompts", limit).await;
             let prompts = prompts.unwrap_or_else(|error| {
-                tracing::warn!(server = self.name, %error, "an MCP server does not tell its prompts");
+                tracing::warn!(server = self.name, %error, "an MCP server failed to list its prompts");
                 Vec::new()
             });
             let named = prompts.into_iter().map(|prompt| Prompt { server: self.name.clone(), ..prompt });
@@ -87,38 +87,38 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads the lists again whenever the server says that they are others.
-    async fn follow(&self, changed: &(dyn Fn(&str) + Send + Sync)) -> Error {
+    /// Lists them again whenever the server announces a change.
+    async fn watch_changes(&self, changed: &(dyn Fn(&str) + Send + Sync)) -> Error {
         let mut changes = self.client.peer().changes.subscribe();
         loop {
             let seen = *self.listed.borrow();
             let Ok(now) = changes.wait_for(|change| *change != seen).await.map(|now| *now) else {
-                return Error::Forgotten;
+                return Error::SessionLost;
             };
-            if let Err(error) = self.relist().await {
-                tracing::warn!(server = self.name, %error, "an MCP server does not tell its tools");
+            if let Err(error) = self.list().await {
+                tracing::warn!(server = self.name, %error, "an MCP server failed to list its tools");
             }
             self.listed.send_replace(now);
             changed(&self.name);
-            tokio::time::sleep(RELIST_PAUSE).await;
+            tokio::time::sleep(RELIST_DELAY).await;
         }
     }
 
-    /// Waits until the lists are as new as what the server has said about them.
-    pub(crate) async fn current(&self) {
+    /// Waits until the lists include all announced changes.
+    pub(crate) async fn wait_until_listed(&self) {
         let wanted = *self.client.peer().changes.borrow();
         let _ = self.listed.subscribe().wait_for(|listed| *listed >= wanted).await;
     }
 }
 
-impl Link {
-    /// Starts a server; its task lives until this is dropped.
+impl ServerHandle {
+    /// Starts a server; its task lives until the handle is dropped.
     pub(crate) fn start(setup: &Arc<Setup>, name: &str, config: &McpConfig) -> Self {
-        let (told, state) = watch::channel(State::Starting);
+        let (sender, state) = watch::channel(ServerState::Starting);
         let end = setup.closing.child_token();
-        let (setup, name, config, ends) = (setup.clone(), name.to_owned(), config.clone(), end.clone());
+        let (setup, name, config, cancel) = (setup.clone(), name.to_owned(), config.clone(), end.clone());
         let tasks = setup.tasks.clone();
-        tasks.spawn(async move { attend(&setup, &name, &config, &told, &ends).await });
+        tasks.spawn(async move { run_server(&setup, &name, &config, &sender, &cancel).await });
         Self { state, since: Instant::now(), end: end.drop_guard() }
     }
 
@@ -126,56 +126,66 @@ impl Link {
     pub(crate) async fn close(self) {
         let Self { mut state, end, .. } = self;
         drop(end);
-        // Its task drops the other end when all is done.
+        // Its task drops the sender when it is done.
         let gone = async { while state.changed().await.is_ok() {} };
-        let _ = timeout(END_WAIT, gone).await;
+        let _ = timeout(END_TIMEOUT, gone).await;
     }
 }
 
-/// A server's whole life.
-async fn attend(setup: &Setup, name: &str, config: &McpConfig, state: &watch::Sender<State>, end: &CancellationToken) {
+/// Runs a server for its whole life.
+async fn run_server(
+    setup: &Setup,
+    name: &str,
+    config: &McpConfig,
+    state: &watch::Sender<ServerState>,
+    end: &CancellationToken,
+) {
     loop {
         let Some(opened) = end.run_until_cancelled(Connection::open(setup, name, config)).await else { return };
         let connection = match opened {
             Ok(connection) => Arc::new(connection),
             Err(error) => {
                 tracing::warn!(server = name, %error, "an MCP server cannot be used");
-                let judged = end.run_until_cancelled(judge(setup, name, config, error)).await;
-                if let Some((status, challenge)) = judged {
-                    state.send_replace(State::Down(status, challenge));
+                let failure = end.run_until_cancelled(failure_status(setup, name, config, error)).await;
+                if let Some((status, challenge)) = failure {
+                    state.send_replace(ServerState::Disconnected(status, challenge));
                 }
                 return;
             }
         };
-        state.send_replace(State::Up(connection.clone()));
+        state.send_replace(ServerState::Connected(connection.clone()));
         (setup.changed)(name);
         let since = Instant::now();
         let why = tokio::select! {
             why = connection.client.peer().closed() => Some(why),
-            why = connection.follow(&*setup.changed) => Some(why),
+            why = connection.watch_changes(&*setup.changed) => Some(why),
             () = end.cancelled() => None,
         };
-        let again = why == Some(Error::Forgotten) && since.elapsed() > RECONNECT;
+        let reconnect = why == Some(Error::SessionLost) && since.elapsed() > RECONNECT_AFTER;
         let status = match &why {
             Some(error) => McpStatus::Failed { error: error.to_string() },
             None => McpStatus::Disabled,
         };
-        state.send_replace(if again { State::Starting } else { State::Down(status, Challenge::default()) });
+        state.send_replace(if reconnect {
+            ServerState::Starting
+        } else {
+            ServerState::Disconnected(status, AuthChallenge::default())
+        });
         connection.client.close().await;
         if let Some(error) = &why {
-            tracing::warn!(server = name, %error, again, "an MCP server is gone");
+            tracing::warn!(server = name, %error, reconnect, "an MCP server is gone");
             (setup.changed)(name);
         }
-        if !again {
+        if !reconnect {
             return;
         }
     }
 }
 
-/// What a failure to connect means. Whether a human can sign in is found out here.
-async fn judge(setup: &Setup, name: &str, config: &McpConfig, error: Error) -> (McpStatus, Challenge) {
+/// The status for a failure to connect. Finds out whether the user can sign in.
+async fn failure_status(setup: &Setup, name: &str, config: &McpConfig, error: Error) -> (McpStatus, AuthChallenge) {
     let Error::Unauthorized(challenge) = error else {
-        return (McpStatus::Failed { error: error.to_string() }, Challenge::default());
+        return (McpStatus::Failed { error: error.to_string() }, AuthChallenge::default());
     };
     let status = match auth_of(setup, name, config) {
         Ok(Some(auth)) => match auth.begin(&challenge).await {
