@@ -1,7 +1,19 @@
-//! The methods of an agent.
+//! The agent that an editor starts: one per connected client. This file dispatches the client's requests; the modules
+//! below implement them.
+//!
+//! An [`OpenSession`] ties a session of the host to the client: a [`View`](crate::view::View) renders its events, and
+//! asks go to the user.
 
+mod asks;
+mod blocks;
+mod catalog;
+mod follow;
 mod handshake;
+mod mcp_servers;
+mod open_session;
+mod retry;
 mod sessions;
+mod turn;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,50 +25,52 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::abilities::Abilities;
-use crate::editor::Editor;
-use crate::open::Open;
+pub use mcp_servers::McpOwners;
+use open_session::OpenSession;
+
+use crate::capabilities::Capabilities;
+use crate::editor::EditorEnvironment;
 use crate::rpc::{Error, Handler, Peer, Request, code};
-use crate::{Options, lock};
+use crate::{AgentOptions, lock};
 
-/// The most sessions that one client has open.
-const MAX_OPEN: usize = 1_000;
-/// How long what a client leaves behind may take to end before its connection does.
-const LEAVE: Duration = Duration::from_secs(2);
+/// The most sessions that one client may have open.
+const MAX_OPEN_SESSIONS: usize = 1_000;
+/// How long the connection waits for MCP servers to end after a client disconnects.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One client's agent.
+/// The agent of one client.
 pub struct Agent {
-    options: Options,
+    options: AgentOptions,
     peer: Peer,
-    /// What the client can do; nothing before it said hello.
-    client: Mutex<Option<Abilities>>,
+    /// `None` until the client calls `initialize`.
+    capabilities: Mutex<Option<Capabilities>>,
     logged_out: AtomicBool,
-    /// The sessions that are open.
-    pub sessions: Mutex<HashMap<SessionId, Arc<Open>>>,
-    /// To which open session a session belongs: itself, or a subagent's root.
+    /// The open sessions.
+    pub sessions: Mutex<HashMap<SessionId, Arc<OpenSession>>>,
+    /// The open session that each session belongs to: itself, or the root of a subagent.
     pub routes: Mutex<HashMap<SessionId, SessionId>>,
-    /// The prompts that run, by session.
-    pub turns: Mutex<HashMap<SessionId, Vec<(u64, CancellationToken)>>>,
-    /// Which of the process's clients this one's is.
-    number: u64,
+    /// The running prompts of each session: a number, and the token that cancels it.
+    pub running_prompts: Mutex<HashMap<SessionId, Vec<(u64, CancellationToken)>>>,
+    /// The number of this client among those of the process.
+    client_number: u64,
 }
 
 impl Agent {
-    /// An agent for whoever is at the other side.
-    pub fn new(options: Options, peer: Peer) -> Self {
+    /// An agent for the client at the other end of `peer`.
+    pub fn new(options: AgentOptions, peer: Peer) -> Self {
         Self {
-            number: options.brought.client(),
+            client_number: options.mcp_owners.register_client(),
             options,
             peer,
-            client: Mutex::default(),
+            capabilities: Mutex::default(),
             logged_out: AtomicBool::new(false),
             sessions: Mutex::default(),
             routes: Mutex::default(),
-            turns: Mutex::default(),
+            running_prompts: Mutex::default(),
         }
     }
 
-    /// Where the work is done.
+    /// The host that runs the sessions.
     pub fn host(&self) -> &dyn Host {
         self.options.host.as_ref()
     }
@@ -66,28 +80,28 @@ impl Agent {
         &self.peer
     }
 
-    /// Whether the work is done in this process.
+    /// Whether the host is the engine of this process.
     pub fn is_local(&self) -> bool {
         self.options.local.is_some()
     }
 
-    /// The client hung up: nothing is bound to it any more. MCP servers that it brought end with the turns that use them,
-    /// even if that takes longer than this.
-    pub async fn leave(self: &Arc<Self>) {
-        let open: Vec<Arc<Open>> = lock(&self.sessions).drain().map(|(_, open)| open).collect();
+    /// Releases everything bound to the client, which has disconnected. Its MCP servers end with the turns that use
+    /// them, even if that takes longer than this call.
+    pub async fn disconnect(self: &Arc<Self>) {
+        let open: Vec<Arc<OpenSession>> = lock(&self.sessions).drain().map(|(_, open)| open).collect();
         let mut ending = Vec::new();
         for open in open {
             self.unbind(&open);
             let agent = self.clone();
             ending.push(tokio::spawn(async move {
-                let brought = &agent.options.brought;
-                brought.end(agent.number, agent.host(), &open.scope, &open.id).await;
+                let mcp_owners = &agent.options.mcp_owners;
+                mcp_owners.end_servers(agent.client_number, agent.host(), &open.scope, &open.id).await;
             }));
         }
-        let _ = tokio::time::timeout(LEAVE, futures::future::join_all(ending)).await;
+        let _ = tokio::time::timeout(DISCONNECT_TIMEOUT, futures::future::join_all(ending)).await;
     }
 
-    fn unbind(&self, open: &Open) {
+    fn unbind(&self, open: &OpenSession) {
         open.close();
         lock(&self.routes).retain(|_, root| *root != open.id);
         if let Some(local) = &self.options.local {
@@ -95,77 +109,77 @@ impl Agent {
         }
     }
 
-    /// The editor's files and terminals, for a session whose turns run in this process.
-    pub fn environment(&self, open: &Open) -> Option<Arc<dyn Environment>> {
+    /// The editor's files and terminals, for a session of the local engine.
+    pub fn environment(&self, open: &OpenSession) -> Option<Arc<dyn Environment>> {
         let local = self.options.local.as_ref()?;
-        Some(Arc::new(Editor {
+        Some(Arc::new(EditorEnvironment {
             peer: self.peer.clone(),
-            abilities: open.abilities,
+            capabilities: open.capabilities,
             session: open.id.clone(),
             roots: open.roots.clone(),
             disk: local.disk(),
             changes: open.changes.clone(),
-            reads: open.reads.clone(),
-            terminals: open.terminals.clone(),
+            recent_reads: open.recent_reads.clone(),
+            shown_terminals: open.shown_terminals.clone(),
             writes: Default::default(),
         }))
     }
 
-    /// A session is not open any more, or is gone.
-    pub fn forget(&self, open: &Arc<Open>) {
+    /// Forgets a session that was closed or deleted.
+    pub fn forget(&self, open: &Arc<OpenSession>) {
         if lock(&self.sessions).remove(&open.id).is_some() {
             self.unbind(open);
         }
     }
 
-    fn abilities(&self) -> Result<Abilities, Error> {
-        (*lock(&self.client)).ok_or_else(|| Error::invalid_request("Call initialize first"))
+    fn capabilities(&self) -> Result<Capabilities, Error> {
+        (*lock(&self.capabilities)).ok_or_else(|| Error::invalid_request("Call initialize first"))
     }
 
-    fn signed_in(&self) -> Result<(), Error> {
+    fn check_signed_in(&self) -> Result<(), Error> {
         if self.logged_out.load(Ordering::Acquire) {
             return Err(Error::new(code::AUTH_REQUIRED, "Signed out; call authenticate first"));
         }
         Ok(())
     }
 
-    fn open_session(&self, params: &Value) -> Result<Arc<Open>, Error> {
+    fn open_session(&self, params: &Value) -> Result<Arc<OpenSession>, Error> {
         let id = session_id(params)?;
         lock(&self.sessions).get(&id).cloned().ok_or_else(|| not_open(id.as_str()))
     }
 
-    /// Notes a prompt before anything of it runs, so that a cancel that follows it finds it.
-    fn begin(self: &Arc<Self>, params: &Value, cancel: CancellationToken) -> Option<Running> {
+    /// Registers a prompt before any of it runs, so that a cancel right behind it finds it.
+    fn register_prompt(self: &Arc<Self>, params: &Value, cancel: CancellationToken) -> Option<RunningPrompt> {
         let session = session_id(params).ok()?;
-        let mut turns = lock(&self.turns);
+        let mut turns = lock(&self.running_prompts);
         let turns = turns.entry(session.clone()).or_default();
         let number = turns.last().map_or(0, |(number, _)| number + 1);
         turns.push((number, cancel));
-        Some(Running { agent: self.clone(), session, number })
+        Some(RunningPrompt { agent: self.clone(), session, number })
     }
 
     fn cancel(self: &Arc<Self>, params: &Value) {
         let Ok(id) = session_id(params) else { return };
-        let turns = lock(&self.turns).get(&id).cloned().unwrap_or_default();
+        let turns = lock(&self.running_prompts).get(&id).cloned().unwrap_or_default();
         for (_, token) in &turns {
             token.cancel();
         }
-        // A subagent has no prompt of ours, and a turn that was there before us neither.
+        // Subagents have no prompt of this client, nor does a turn that started before it connected.
         let root = lock(&self.routes).get(&id).cloned();
         let open = root.and_then(|root| lock(&self.sessions).get(&root).cloned());
         if let Some(open) = open.filter(|_| turns.is_empty()) {
             let agent = self.clone();
             tokio::spawn(async move {
-                if let Err(error) = agent.reach(|| agent.host().abort(&open.scope, &id)).await {
-                    tracing::warn!(%error, "a session was not stopped");
+                if let Err(error) = agent.retry(|| agent.host().abort(&open.scope, &id)).await {
+                    tracing::warn!(%error, "failed to abort a session");
                 }
             });
         }
     }
 
-    async fn answer(self: &Arc<Self>, request: Request) {
+    async fn handle(self: &Arc<Self>, request: Request) {
         let (method, params) = (canonical(&request.method).to_owned(), request.params.clone());
-        if let Err(error) = self.may(&method) {
+        if let Err(error) = self.check_allowed(&method) {
             return request.reply(Err(error));
         }
         match method.as_str() {
@@ -179,13 +193,13 @@ impl Agent {
                 request.reply(listed.unwrap_or_else(|| Err(Error::cancelled())));
             }
             _ => {
-                let result = self.simple(&method, &params).await;
+                let result = self.handle_simple(&method, &params).await;
                 request.reply(result);
             }
         }
     }
 
-    async fn simple(self: &Arc<Self>, method: &str, params: &Value) -> Result<Value, Error> {
+    async fn handle_simple(self: &Arc<Self>, method: &str, params: &Value) -> Result<Value, Error> {
         match method {
             "authenticate" => self.authenticate(params),
             "logout" => {
@@ -210,12 +224,12 @@ impl Agent {
         }
     }
 
-    /// Whether a method may be called now.
-    fn may(&self, method: &str) -> Result<(), Error> {
-        self.abilities()?;
+    /// Checks whether a method may be called now.
+    fn check_allowed(&self, method: &str) -> Result<(), Error> {
+        self.capabilities()?;
         match method {
             "authenticate" | "logout" | "auth/status" => Ok(()),
-            _ => self.signed_in(),
+            _ => self.check_signed_in(),
         }
     }
 }
@@ -224,50 +238,50 @@ impl Handler for Agent {
     fn request(self: &Arc<Self>, request: Request) -> BoxFuture<'static, ()> {
         let agent = self.clone();
         if request.method == "initialize" {
-            // Before the next message is read: clients need not wait for the answer to be known.
+            // Handled before the next message is read: clients need not wait for the response.
             let result = self.initialize(&request.params);
             request.reply(result);
             return Box::pin(std::future::ready(()));
         }
         if canonical(&request.method) != "session/prompt" {
-            return Box::pin(async move { agent.answer(request).await });
+            return Box::pin(async move { agent.handle(request).await });
         }
         let cancel = request.cancel.clone();
-        let running = agent.begin(&request.params, cancel.clone());
+        let running = agent.register_prompt(&request.params, cancel.clone());
         Box::pin(async move {
             let result = async {
-                agent.may("session/prompt")?;
+                agent.check_allowed("session/prompt")?;
                 let open = agent.open_session(&request.params)?;
                 agent.prompt(&open, &request.params, cancel).await
             };
             let result = result.await;
-            // The next cancel is not for this prompt.
+            // A later cancel must not hit this prompt.
             drop(running);
             request.reply(result);
         })
     }
 
-    fn stopping(&self) -> Error {
+    fn shutdown_error(&self) -> Error {
         Error::internal("Trefoil is stopping. A prompt that it has accepted goes on when its session is opened again")
     }
 
     fn notification(self: &Arc<Self>, method: &str, params: Value) {
-        if canonical(method) == "session/cancel" && lock(&self.client).is_some() {
+        if canonical(method) == "session/cancel" && lock(&self.capabilities).is_some() {
             self.cancel(&params);
         }
     }
 }
 
-/// A prompt that runs; gone when dropped.
-struct Running {
+/// Registration of a running prompt, removed on drop.
+struct RunningPrompt {
     agent: Arc<Agent>,
     session: SessionId,
     number: u64,
 }
 
-impl Drop for Running {
+impl Drop for RunningPrompt {
     fn drop(&mut self) {
-        let mut turns = lock(&self.agent.turns);
+        let mut turns = lock(&self.agent.running_prompts);
         if let Some(running) = turns.get_mut(&self.session) {
             running.retain(|(number, _)| *number != self.number);
             if running.is_empty() {
@@ -277,7 +291,7 @@ impl Drop for Running {
     }
 }
 
-/// The current name of a method that older clients call by another one.
+/// Maps the method names of older clients to the current ones.
 fn canonical(method: &str) -> &str {
     match method {
         "newSession" => "session/new",
@@ -297,7 +311,7 @@ fn canonical(method: &str) -> &str {
 
 fn session_id(params: &Value) -> Result<SessionId, Error> {
     let Some(text) = params["sessionId"].as_str() else {
-        return Err(Error::invalid_params("sessionId is missing: a text"));
+        return Err(Error::invalid_params("sessionId is missing: expected a string"));
     };
     SessionId::parse(text).map_err(|_| not_found(text))
 }

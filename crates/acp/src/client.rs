@@ -1,13 +1,13 @@
-//! The other side of the protocol: runs an agent of others, gives it files and terminals within a folder, and follows its
-//! subagents. What the agent says is taken leniently, as values: agents of all versions are met here.
+//! The client side of ACP: runs another program's agent, gives it files and terminals within a folder, and tracks its
+//! subagents. Messages are parsed leniently, as plain JSON values, because agents of all versions connect here.
 
 mod choices;
 mod events;
-mod family;
 mod files;
 mod form;
-mod program;
-mod serve;
+mod handler;
+mod process;
+mod subagents;
 mod terminals;
 
 use std::path::Path;
@@ -21,65 +21,65 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use choices::{Choice, Choices};
-pub use events::{Answer, Event, Events, Permission};
-pub use family::Subagent;
+pub use events::{Event, Events, Permission, PermissionChoice};
 pub use files::Root;
-pub use form::{Field, Form, Kind, Read};
-pub use program::Program;
+pub use form::{Field, FieldInput, FieldKind, Form};
+pub use process::AgentProcess;
+pub use subagents::Subagent;
 
-use crate::rpc::{self, Error, Peer, Sink, Source, Waits, code};
-use events::Paced;
-use serve::Server;
+use crate::rpc::{self, Error, Peer, Sink, Source, Timeout, code};
+use events::BackpressureSource;
+use handler::ClientHandler;
 use terminals::Terminals;
 
-/// How long the rest may take to be written when we hang up; the connection itself waits less.
-const HANG_UP: Duration = Duration::from_secs(5);
+/// How long closing waits for the connection; the connection's own limit is shorter.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What went wrong between us and an agent.
+/// Why talking to an agent failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// It did not start.
+    /// The program did not start.
     #[error(transparent)]
     Start(#[from] ExecError),
-    /// It refused, did not answer, or hung up.
+    /// The agent returned an error, did not respond, or disconnected.
     #[error("{method}: {}{}", error.message, details(error))]
     Refused {
-        /// What was asked.
+        /// The method.
         method: &'static str,
-        /// What it said.
+        /// The error.
         error: Error,
     },
-    /// Its answer lacks what is needed.
+    /// The response lacks a required field.
     #[error("the agent's answer to {method} has no {field}")]
     Incomplete {
-        /// What was asked.
+        /// The method.
         method: &'static str,
-        /// What is missing.
+        /// The missing field.
         field: &'static str,
     },
-    /// It has no such thing.
+    /// There is no such model or mode.
     #[error("the agent has no {what} {wanted:?}")]
     Unknown {
-        /// A model or a mode.
+        /// "model" or "mode".
         what: &'static str,
-        /// The name that was given.
+        /// The given name.
         wanted: String,
-        /// What it has.
+        /// The ids that exist.
         known: Vec<String>,
     },
-    /// It cannot do that.
+    /// The agent lacks a capability.
     #[error("the agent cannot {0}")]
     Unable(&'static str),
 }
 
 impl ClientError {
-    /// Whether the human must sign in first.
+    /// Whether the user must sign in first.
     pub fn wants_login(&self) -> bool {
         matches!(self, Self::Refused { error, .. } if error.code == code::AUTH_REQUIRED)
     }
 }
 
-/// What an error says beyond its message; some agents say everything there.
+/// The data of an error; some agents put all details there.
 fn details(error: &Error) -> String {
     match error.data.as_ref() {
         None | Some(Value::Null) => String::new(),
@@ -88,18 +88,19 @@ fn details(error: &Error) -> String {
     }
 }
 
-/// What a client is made of.
-pub struct Options {
-    /// The folder that the agent gets files and terminals in.
+/// What a client needs to run.
+pub struct ClientOptions {
+    /// The folder in which the agent gets files and terminals.
     pub root: Root,
-    /// What runs its terminals.
+    /// Runs its terminals.
     pub exec: Exec,
-    /// The version that the agent is told.
+    /// The version reported to the agent.
     pub version: String,
-    /// How long it may take for an answer, other than to a prompt.
-    pub patience: Duration,
-    /// Who decides about files and commands, and has the files; without one they are given, from the disk.
-    pub desk: Option<Arc<dyn RunnerContext>>,
+    /// How long the agent may take to respond, except to a prompt.
+    pub timeout: Duration,
+    /// Serves files and decides about files and commands. Without one, files come from the disk, and
+    /// [`Event::Permission`] asks.
+    pub context: Option<Arc<dyn RunnerContext>>,
 }
 
 /// A session that is open at the agent.
@@ -107,44 +108,56 @@ pub struct Options {
 pub struct Session {
     /// Its id.
     pub id: String,
-    /// What can be chosen in it.
+    /// Its models, modes and options.
     pub choices: Choices,
 }
 
-/// A connection to an agent. While any of its futures is awaited, the [`Events`] must be read: an agent whose events are
-/// not read is not heard any further.
+/// A connection to an agent. While any of its futures is awaited, the [`Events`] must be read: a full event queue stops
+/// reading from the agent.
 pub struct Client {
     peer: Peer,
     version: String,
-    waits: Waits,
+    timeout: Timeout,
     stop: CancellationToken,
-    running: JoinHandle<()>,
+    connection: JoinHandle<()>,
     terminals: Arc<Terminals>,
-    server: Arc<Server>,
-    /// Whoever forgets to hang up has hung up, too.
-    _leave: DropGuard,
+    handler: Arc<ClientHandler>,
+    /// Dropping the client closes the connection.
+    _close_on_drop: DropGuard,
 }
 
 impl Client {
-    /// Speaks with an agent over these.
-    pub fn connect(source: impl Source + 'static, sink: impl Sink + 'static, options: Options) -> (Self, Events) {
+    /// Connects to an agent over `source` and `sink`.
+    pub fn connect(source: impl Source + 'static, sink: impl Sink + 'static, options: ClientOptions) -> (Self, Events) {
         let peer = Peer::default();
         let stop = CancellationToken::new();
         let terminals = Arc::new(Terminals::new(options.exec, options.root.clone(), stop.clone()));
         let (sender, events) = events::channel();
-        let server = Arc::new(Server::new(sender.clone(), options.root, terminals.clone(), options.desk));
-        let source = Paced::new(source, sender);
-        let (other, end, handler) = (peer.clone(), stop.clone(), server.clone());
-        let running = tokio::spawn(async move { rpc::run(source, sink, other, handler, end).await });
-        let (waits, leave) = (Waits::For(options.patience), stop.clone().drop_guard());
-        (Self { peer, version: options.version, waits, stop, running, terminals, server, _leave: leave }, events)
+        let handler = Arc::new(ClientHandler::new(sender.clone(), options.root, terminals.clone(), options.context));
+        let source = BackpressureSource::new(source, sender);
+        let (reader_peer, end, requests) = (peer.clone(), stop.clone(), handler.clone());
+        let connection = tokio::spawn(async move { rpc::run(source, sink, reader_peer, requests, end).await });
+        let (timeout, guard) = (Timeout::After(options.timeout), stop.clone().drop_guard());
+        (
+            Self {
+                peer,
+                version: options.version,
+                timeout,
+                stop,
+                connection,
+                terminals,
+                handler,
+                _close_on_drop: guard,
+            },
+            events,
+        )
     }
 
-    async fn ask(&self, method: &'static str, params: Value, waits: Waits) -> Result<Value, ClientError> {
-        self.peer.ask(method, &params, waits).await.map_err(|error| ClientError::Refused { method, error })
+    async fn request(&self, method: &'static str, params: Value, timeout: Timeout) -> Result<Value, ClientError> {
+        self.peer.request(method, &params, timeout).await.map_err(|error| ClientError::Refused { method, error })
     }
 
-    /// Tells who we are and what we can do; gives the agent's answer.
+    /// Sends `initialize` and returns the agent's response.
     pub async fn initialize(&self) -> Result<Value, ClientError> {
         let mut params = json!({
             "protocolVersion": 1,
@@ -154,31 +167,31 @@ impl Client {
                 "terminal": true,
                 "subagents": {},
                 "session": {"notices": {}, "compaction": {}, "configOptions": {"boolean": {}}},
-                // OpenCode's own way to tell of subagents.
+                // OpenCode's extension that reports subagents.
                 "_meta": {"opencode/child-session-updates": true},
             },
         });
-        if self.server.fills_in_forms() {
+        if self.handler.has_user() {
             params["clientCapabilities"]["elicitation"] = json!({"form": {}});
         }
-        self.ask("initialize", params, self.waits).await
+        self.request("initialize", params, self.timeout).await
     }
 
     /// Opens a new session in a folder.
     pub async fn new_session(&self, directory: &Path) -> Result<Session, ClientError> {
         const METHOD: &str = "session/new";
-        let answer = self.ask(METHOD, json!({"cwd": directory, "mcpServers": []}), self.waits).await?;
+        let answer = self.request(METHOD, json!({"cwd": directory, "mcpServers": []}), self.timeout).await?;
         let incomplete = ClientError::Incomplete { method: METHOD, field: "sessionId" };
         let id = answer["sessionId"].as_str().ok_or(incomplete)?.to_owned();
         Ok(Session { id, choices: Choices::of(&answer) })
     }
 
-    /// Opens a session that was there before. An agent that can shows the conversation first, as events.
+    /// Opens an existing session. The agent replays the conversation as events if it can.
     pub async fn open_session(&self, id: &str, directory: &Path, agent: &Value) -> Result<Session, ClientError> {
-        let abilities = &agent["agentCapabilities"];
-        let method = if abilities["loadSession"] == true {
+        let capabilities = &agent["agentCapabilities"];
+        let method = if capabilities["loadSession"] == true {
             "session/load"
-        } else if abilities["sessionCapabilities"]["resume"].is_object() {
+        } else if capabilities["sessionCapabilities"]["resume"].is_object() {
             "session/resume"
         } else {
             return Err(ClientError::Unable("open sessions again"));
@@ -186,7 +199,7 @@ impl Client {
         self.reopen(method, id, directory).await
     }
 
-    /// Opens a session that was there before, to go on with it: without the conversation, if the agent can do that.
+    /// Opens an existing session to continue it, without a replay if the agent supports that.
     pub async fn resume_session(&self, id: &str, directory: &Path, agent: &Value) -> Result<Session, ClientError> {
         match agent["agentCapabilities"]["sessionCapabilities"]["resume"].is_object() {
             true => self.reopen("session/resume", id, directory).await,
@@ -196,24 +209,24 @@ impl Client {
 
     async fn reopen(&self, method: &'static str, id: &str, directory: &Path) -> Result<Session, ClientError> {
         let params = json!({"sessionId": id, "cwd": directory, "mcpServers": []});
-        let answer = self.ask(method, params, self.waits).await?;
+        let answer = self.request(method, params, self.timeout).await?;
         Ok(Session { id: id.to_owned(), choices: Choices::of(&answer) })
     }
 
-    /// Chooses a model by its id or its name.
+    /// Selects a model by id or name.
     pub async fn set_model(&self, session: &mut Session, wanted: &str) -> Result<(), ClientError> {
         let (choice, option) = (session.choices.model(wanted)?, session.choices.model_option());
-        self.choose(session, &choice, option, ("session/set_model", "modelId")).await
+        self.select(session, &choice, option, ("session/set_model", "modelId")).await
     }
 
-    /// Chooses a mode by its id or its name.
+    /// Selects a mode by id or name.
     pub async fn set_mode(&self, session: &mut Session, wanted: &str) -> Result<(), ClientError> {
         let (choice, option) = (session.choices.mode(wanted)?, session.choices.mode_option());
-        self.choose(session, &choice, option, ("session/set_mode", "modeId")).await
+        self.select(session, &choice, option, ("session/set_mode", "modeId")).await
     }
 
-    /// Chooses by an option of today, or by the method of older agents.
-    async fn choose(
+    /// Selects through a config option, or through the method of older agents.
+    async fn select(
         &self,
         session: &mut Session,
         choice: &Choice,
@@ -221,61 +234,61 @@ impl Client {
         (older, key): (&'static str, &str),
     ) -> Result<(), ClientError> {
         let Some(option) = option else {
-            return self.ask(older, json!({"sessionId": session.id, key: choice.id}), self.waits).await.map(drop);
+            return self.request(older, json!({"sessionId": session.id, key: choice.id}), self.timeout).await.map(drop);
         };
         let params = json!({"sessionId": session.id, "configId": option, "value": choice.id});
-        let answer = self.ask("session/set_config_option", params, self.waits).await?;
+        let answer = self.request("session/set_config_option", params, self.timeout).await?;
         session.choices.update(&answer);
         Ok(())
     }
 
-    /// Sends a text; gives the agent's answer when the turn has ended. It takes as long as it takes: who waits reads the
-    /// events meanwhile, and decides how much silence is too much.
+    /// Sends a text prompt and returns the response at the end of the turn. There is no timeout: the caller reads the
+    /// events meanwhile and decides how much silence is too much.
     pub async fn prompt(&self, session: &str, text: &str) -> Result<Value, ClientError> {
         self.prompt_blocks(session, &[json!({"type": "text", "text": text})]).await
     }
 
-    /// The same with any blocks.
+    /// Like [`prompt`](Self::prompt), with any content blocks.
     pub async fn prompt_blocks(&self, session: &str, blocks: &[Value]) -> Result<Value, ClientError> {
         let params = json!({ "sessionId": session, "prompt": blocks });
-        self.ask("session/prompt", params, Waits::Forever).await
+        self.request("session/prompt", params, Timeout::Never).await
     }
 
-    /// Puts a message into the turn that runs; only for agents that [can](Self::can_steer).
+    /// Sends a message into the running turn, if the agent [can](Self::can_steer) take one.
     pub async fn steer(&self, session: &str, blocks: &[Value]) -> Result<Value, ClientError> {
-        self.ask("_session/steering", json!({ "sessionId": session, "prompt": blocks }), self.waits).await
+        self.request("_session/steering", json!({ "sessionId": session, "prompt": blocks }), self.timeout).await
     }
 
-    /// Whether an agent takes messages while a turn runs, as its handshake says.
+    /// Whether an agent accepts messages while a turn runs, according to its `initialize` response.
     pub fn can_steer(agent: &Value) -> bool {
         [&agent["agentCapabilities"]["_meta"], &agent["_meta"]].iter().any(|meta| meta["steering"]["supported"] == true)
     }
 
-    /// Whether something is done for the agent at the moment: a command runs, or a file waits for a permission.
-    pub fn is_served(&self) -> bool {
-        self.server.is_busy() || self.terminals.is_running()
+    /// Whether the client is working for the agent: a command runs, or a file waits for a permission.
+    pub fn is_busy(&self) -> bool {
+        self.handler.is_busy() || self.terminals.is_running()
     }
 
-    /// Who decides about the files and commands of a subagent; without a desk that of the session does.
-    pub fn seat(&self, session: &str, desk: Option<Arc<dyn RunnerContext>>) {
-        self.server.seat(session, desk);
+    /// Sets the context that decides about a subagent's files and commands; `None` falls back to the session's.
+    pub fn set_child_context(&self, session: &str, context: Option<Arc<dyn RunnerContext>>) {
+        self.handler.set_child_context(session, context);
     }
 
-    /// What a command of the agent printed, also when it was released not long ago.
+    /// What a command of the agent printed, even shortly after its release.
     pub fn terminal_text(&self, id: &str) -> Option<String> {
         self.terminals.text(id)
     }
 
-    /// Asks the agent to end the turn; its prompt is still answered.
+    /// Asks the agent to end the turn; its prompt still gets a response.
     pub async fn cancel(&self, session: &str) {
-        self.peer.tell("session/cancel", &json!({ "sessionId": session })).await;
+        self.peer.notify("session/cancel", &json!({ "sessionId": session })).await;
     }
 
-    /// Hangs up, and ends the agent's terminals.
+    /// Disconnects, and ends the agent's terminals.
     pub async fn close(self) {
         self.stop.cancel();
         self.terminals.close().await;
-        // What is left of the connection ends by itself; it has bounds of its own.
-        let _ = tokio::time::timeout(HANG_UP, self.running).await;
+        // The connection ends by itself; it has limits of its own.
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.connection).await;
     }
 }

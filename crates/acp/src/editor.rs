@@ -1,4 +1,6 @@
-//! The editor's files and terminals, as the engine of this process uses them.
+//! The editor's files and terminals as an [`Environment`] for the engine of this process.
+
+mod pending;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,50 +17,51 @@ use api::{Content, Environment, EnvironmentError, SessionId, Terminal, TerminalC
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use crate::abilities::Abilities;
-use crate::changes::{Change, Changes, Reads, Terminals};
-use crate::rpc::{Error, Peer, Waits};
+pub use pending::{FileChange, PendingChanges, RecentReads, ShownTerminals};
+
+use crate::capabilities::Capabilities;
+use crate::rpc::{Error, Peer, Timeout};
 use crate::{lock, size};
 
-/// How long an editor may take for a file or for opening a terminal.
-const ANSWER: Waits = Waits::For(Duration::from_secs(30));
-/// The longest text that is sent to the editor to be written; a longer one goes to the disk.
+/// How long an editor may take to read or write a file, or to open a terminal.
+const REQUEST_TIMEOUT: Timeout = Timeout::After(Duration::from_secs(30));
+/// The longest text that the editor writes; a longer one goes to the disk.
 const MAX_TEXT: usize = 900 << 10;
-/// Files that one call remembers, and the bytes of all of them; what is beyond is asked for again.
-const MAX_SEEN: usize = 64;
-const MAX_SEEN_BYTES: usize = 8 << 20;
+/// Files that one tool call caches, and their total bytes; the editor is asked again for anything beyond.
+const MAX_CACHED_FILES: usize = 64;
+const MAX_CACHED_BYTES: usize = 8 << 20;
 
 /// What a session sees: the editor's files where it has them, the disk elsewhere.
-pub struct Editor {
+pub struct EditorEnvironment {
     /// The editor.
     pub peer: Peer,
     /// What it can do.
-    pub abilities: Abilities,
-    /// The session that it knows.
+    pub capabilities: Capabilities,
+    /// The session's id in the editor.
     pub session: SessionId,
-    /// The folders that it has open.
+    /// The folders that the editor has open.
     pub roots: Vec<PathBuf>,
-    /// Everything else.
+    /// All other files.
     pub disk: Arc<dyn Environment>,
-    /// Where changes are noted, to be shown.
-    pub changes: Changes,
-    /// Where texts are kept that a permission may be about.
-    pub reads: Reads,
-    /// Which terminals were shown.
-    pub terminals: Terminals,
+    /// Collects changes until the client is shown them.
+    pub changes: PendingChanges,
+    /// Keeps recently read texts for permission requests about them.
+    pub recent_reads: RecentReads,
+    /// The terminals that the client was shown.
+    pub shown_terminals: ShownTerminals,
     /// How many files were written so far.
     pub writes: AtomicU64,
 }
 
-impl Editor {
-    fn has(&self, path: &Path) -> bool {
+impl EditorEnvironment {
+    fn contains(&self, path: &Path) -> bool {
         self.roots.iter().any(|root| path.starts_with(root))
     }
 
-    /// What the editor shows of a file, saved or not; nothing if it gives no text: then the disk counts.
-    async fn buffer(&self, path: &Path) -> Option<String> {
+    /// The text that the editor shows, saved or not; `None` if it gives no text, and then the disk counts.
+    async fn read_buffer(&self, path: &Path) -> Option<String> {
         let request = ReadTextFileRequest::new(self.session.to_string(), path);
-        match self.peer.ask::<ReadTextFileResponse>("fs/read_text_file", &request, ANSWER).await {
+        match self.peer.request::<ReadTextFileResponse>("fs/read_text_file", &request, REQUEST_TIMEOUT).await {
             Ok(answer) => Some(answer.content),
             Err(error) => {
                 tracing::debug!(%error, path = %path.display(), "the editor gave no text");
@@ -70,13 +73,13 @@ impl Editor {
     async fn read(&self, path: &Path) -> Result<Vec<u8>, EnvironmentError> {
         match self.content(path).await? {
             Content::Whole(content) => Ok(content),
-            // The error is the disk's.
+            // Returns the disk's error.
             Content::Large { .. } => self.disk.read(path).await,
         }
     }
 
-    /// A file as the editor has it. One that is too large to be held is always the disk's: an editor would have to load all
-    /// of it to give a part.
+    /// A file as the editor has it. One that is too large to hold in memory always comes from the disk: an editor would
+    /// have to load all of it to return a part.
     async fn content(&self, path: &Path) -> Result<Content, EnvironmentError> {
         let stored = self.disk.open(path).await;
         let may_be_text = match &stored {
@@ -84,13 +87,13 @@ impl Editor {
             Ok(Content::Large { .. }) => false,
             Err(error) => is_missing(error),
         };
-        if !(self.abilities.read && may_be_text && self.has(path)) {
+        if !(self.capabilities.read_files && may_be_text && self.contains(path)) {
             return stored;
         }
-        self.buffer(path).await.map(|text| Content::Whole(text.into_bytes())).map_or(stored, Ok)
+        self.read_buffer(path).await.map(|text| Content::Whole(text.into_bytes())).map_or(stored, Ok)
     }
 
-    /// Writes a file that was like this before.
+    /// Writes a file, given its content before.
     async fn replace(
         &self,
         path: &Path,
@@ -101,26 +104,28 @@ impl Editor {
         let text = std::str::from_utf8(content).ok();
         let old = match before {
             Ok(Content::Whole(old)) => Some(String::from_utf8(old)),
-            // It is shown by its diff.
+            // The client is shown its diff instead.
             Ok(Content::Large { .. }) => return self.disk.write(path, content).await,
             Err(_) => None,
         };
-        match text.filter(|text| self.abilities.write && self.has(path) && size::json_len(text) <= MAX_TEXT) {
+        match text
+            .filter(|text| self.capabilities.write_files && self.contains(path) && size::json_len(text) <= MAX_TEXT)
+        {
             Some(text) => {
                 let request = WriteTextFileRequest::new(self.session.to_string(), path, text);
-                let written = self.peer.ask::<Value>("fs/write_text_file", &request, ANSWER).await;
-                written.map_err(|error| refused(path, &error))?;
+                let written = self.peer.request::<Value>("fs/write_text_file", &request, REQUEST_TIMEOUT).await;
+                written.map_err(|error| refused_error(path, &error))?;
             }
             None => self.disk.write(path, content).await?,
         }
         if let (Some(new), Ok(old)) = (text, old.transpose()) {
-            self.changes.put(Change { path: path.to_owned(), old, new: new.to_owned() });
+            self.changes.put(FileChange { path: path.to_owned(), old, new: new.to_owned() });
         }
         Ok(())
     }
 
-    async fn start(&self, command: TerminalCommand) -> Result<Option<Box<dyn Terminal>>, EnvironmentError> {
-        if !self.abilities.terminal {
+    async fn create_terminal(&self, command: TerminalCommand) -> Result<Option<Box<dyn Terminal>>, EnvironmentError> {
+        if !self.capabilities.terminals {
             return Ok(None);
         }
         let directory = command.directory;
@@ -130,20 +135,23 @@ impl Editor {
             .env(env)
             .cwd(directory.clone())
             .output_byte_limit(command.max_bytes as u64);
-        let made: CreateTerminalResponse =
-            self.peer.ask("terminal/create", &request, ANSWER).await.map_err(|error| refused(&directory, &error))?;
+        let made: CreateTerminalResponse = self
+            .peer
+            .request("terminal/create", &request, REQUEST_TIMEOUT)
+            .await
+            .map_err(|error| refused_error(&directory, &error))?;
         Ok(Some(Box::new(EditorTerminal {
             peer: self.peer.clone(),
             session: self.session.to_string(),
             id: made.terminal_id,
             directory,
-            shown: self.terminals.clone(),
+            shown: self.shown_terminals.clone(),
             released: AtomicBool::new(false),
         })))
     }
 }
 
-impl Environment for Editor {
+impl Environment for EditorEnvironment {
     fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, EnvironmentError>> {
         Box::pin(self.read(path))
     }
@@ -157,41 +165,41 @@ impl Environment for Editor {
     }
 
     fn for_call(self: Arc<Self>) -> Option<Arc<dyn Environment>> {
-        Some(Arc::new(OneCall { editor: self, seen: Mutex::default() }))
+        Some(Arc::new(CallEnvironment { editor: self, cache: Mutex::default() }))
     }
 
     fn terminal(&self, command: TerminalCommand) -> BoxFuture<'_, Result<Option<Box<dyn Terminal>>, EnvironmentError>> {
-        Box::pin(self.start(command))
+        Box::pin(self.create_terminal(command))
     }
 }
 
-/// The editor as one call sees it: a file is asked for once, until something is written.
-struct OneCall {
-    editor: Arc<Editor>,
-    seen: Mutex<Seen>,
+/// The editor as one tool call sees it: it reads a file once, until something is written.
+struct CallEnvironment {
+    editor: Arc<EditorEnvironment>,
+    cache: Mutex<ReadCache>,
 }
 
-/// Files that a call has read, and how many were written before.
+/// Files that a tool call has read, and how many were written before.
 #[derive(Default)]
-struct Seen {
+struct ReadCache {
     writes: u64,
     files: HashMap<PathBuf, Option<Vec<u8>>>,
 }
 
-impl OneCall {
-    /// What the call knows of a file: its content, or that there is none.
-    fn known(&self, path: &Path) -> Option<Result<Content, EnvironmentError>> {
-        let seen = lock(&self.seen);
-        let known = seen.files.get(path).filter(|_| seen.writes == self.editor.writes.load(Ordering::Acquire))?;
+impl CallEnvironment {
+    /// The cached content of a file, or that there is none.
+    fn cached(&self, path: &Path) -> Option<Result<Content, EnvironmentError>> {
+        let cache = lock(&self.cache);
+        let cached = cache.files.get(path).filter(|_| cache.writes == self.editor.writes.load(Ordering::Acquire))?;
         Some(
-            known.clone().map(Content::Whole).ok_or_else(|| EnvironmentError::Io {
+            cached.clone().map(Content::Whole).ok_or_else(|| EnvironmentError::Io {
                 path: path.to_owned(),
                 source: std::io::ErrorKind::NotFound.into(),
             }),
         )
     }
 
-    fn note(&self, path: &Path, writes: u64, content: &Result<Content, EnvironmentError>) {
+    fn remember(&self, path: &Path, writes: u64, content: &Result<Content, EnvironmentError>) {
         let content = match content {
             Ok(Content::Whole(content)) => Some(content),
             Err(error) if is_missing(error) => None,
@@ -199,30 +207,30 @@ impl OneCall {
         };
         let text = content.map(|content| String::from_utf8(content.clone())).transpose();
         if let Ok(text) = text {
-            self.editor.reads.put(path, text);
+            self.editor.recent_reads.put(path, text);
         }
-        let mut seen = lock(&self.seen);
-        if seen.writes != writes {
-            *seen = Seen { writes, files: HashMap::new() };
+        let mut cache = lock(&self.cache);
+        if cache.writes != writes {
+            *cache = ReadCache { writes, files: HashMap::new() };
         }
-        let bytes: usize = seen.files.values().flatten().chain(content).map(Vec::len).sum();
-        if seen.files.len() < MAX_SEEN && bytes <= MAX_SEEN_BYTES {
-            seen.files.insert(path.to_owned(), content.cloned());
+        let bytes: usize = cache.files.values().flatten().chain(content).map(Vec::len).sum();
+        if cache.files.len() < MAX_CACHED_FILES && bytes <= MAX_CACHED_BYTES {
+            cache.files.insert(path.to_owned(), content.cloned());
         }
     }
 
     async fn content(&self, path: &Path) -> Result<Content, EnvironmentError> {
-        if let Some(known) = self.known(path) {
-            return known;
+        if let Some(cached) = self.cached(path) {
+            return cached;
         }
         let writes = self.editor.writes.load(Ordering::Acquire);
         let content = self.editor.content(path).await;
-        self.note(path, writes, &content);
+        self.remember(path, writes, &content);
         content
     }
 }
 
-impl Environment for OneCall {
+impl Environment for CallEnvironment {
     fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, EnvironmentError>> {
         Box::pin(async move {
             match self.content(path).await? {
@@ -249,7 +257,7 @@ fn is_missing(error: &EnvironmentError) -> bool {
     matches!(error, EnvironmentError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }
 
-fn refused(path: &Path, error: &Error) -> EnvironmentError {
+fn refused_error(path: &Path, error: &Error) -> EnvironmentError {
     EnvironmentError::Refused { path: path.to_owned(), message: format!("the editor said: {}", error.message) }
 }
 
@@ -259,18 +267,18 @@ struct EditorTerminal {
     session: String,
     id: TerminalId,
     directory: PathBuf,
-    shown: Terminals,
+    shown: ShownTerminals,
     released: AtomicBool,
 }
 
 impl EditorTerminal {
-    async fn ask<T: serde::de::DeserializeOwned>(
+    async fn request<T: serde::de::DeserializeOwned>(
         &self,
         method: &str,
         request: &impl serde::Serialize,
-        waits: Waits,
+        timeout: Timeout,
     ) -> Result<T, EnvironmentError> {
-        self.peer.ask(method, request, waits).await.map_err(|error| refused(&self.directory, &error))
+        self.peer.request(method, request, timeout).await.map_err(|error| refused_error(&self.directory, &error))
     }
 }
 
@@ -282,9 +290,9 @@ impl Terminal for EditorTerminal {
     fn wait(&self) -> BoxFuture<'_, Result<TerminalExit, EnvironmentError>> {
         Box::pin(async {
             let request = WaitForTerminalExitRequest::new(self.session.clone(), self.id.clone());
-            // The command takes as long as it takes; who waits has a time of its own.
+            // A command takes as long as it takes; the caller has its own timeout.
             let answer: WaitForTerminalExitResponse =
-                self.ask("terminal/wait_for_exit", &request, Waits::Forever).await?;
+                self.request("terminal/wait_for_exit", &request, Timeout::Never).await?;
             let code = answer.exit_status.exit_code.map(|code| i32::try_from(code).unwrap_or(i32::MAX));
             Ok(TerminalExit { code, signal: answer.exit_status.signal })
         })
@@ -293,7 +301,7 @@ impl Terminal for EditorTerminal {
     fn output(&self) -> BoxFuture<'_, Result<TerminalOutput, EnvironmentError>> {
         Box::pin(async {
             let request = TerminalOutputRequest::new(self.session.clone(), self.id.clone());
-            let answer: TerminalOutputResponse = self.ask("terminal/output", &request, ANSWER).await?;
+            let answer: TerminalOutputResponse = self.request("terminal/output", &request, REQUEST_TIMEOUT).await?;
             Ok(TerminalOutput { text: answer.output, truncated: answer.truncated })
         })
     }
@@ -301,15 +309,15 @@ impl Terminal for EditorTerminal {
     fn kill(&self) -> BoxFuture<'_, Result<(), EnvironmentError>> {
         Box::pin(async {
             let request = KillTerminalRequest::new(self.session.clone(), self.id.clone());
-            self.ask::<Value>("terminal/kill", &request, ANSWER).await.map(drop)
+            self.request::<Value>("terminal/kill", &request, REQUEST_TIMEOUT).await.map(drop)
         })
     }
 
     fn release(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             if !self.released.swap(true, Ordering::AcqRel) {
-                // Once it is given back it can no longer be put into the call.
-                self.shown.until_shown(&self.id.0).await;
+                // A released terminal can no longer be shown in the tool call.
+                self.shown.wait_until_shown(&self.id.0).await;
                 release(&self.peer, &self.session, &self.id).await;
             }
         })
@@ -329,7 +337,7 @@ impl Drop for EditorTerminal {
 
 async fn release(peer: &Peer, session: &str, id: &TerminalId) {
     let request = ReleaseTerminalRequest::new(session.to_owned(), id.clone());
-    if let Err(error) = peer.ask::<Value>("terminal/release", &request, ANSWER).await {
-        tracing::debug!(%error, "a terminal was not given back");
+    if let Err(error) = peer.request::<Value>("terminal/release", &request, REQUEST_TIMEOUT).await {
+        tracing::debug!(%error, "failed to release a terminal");
     }
 }

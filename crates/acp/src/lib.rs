@@ -1,28 +1,17 @@
-//! The ACP face: an agent for editors, over a pair of pipes. It knows a [`Host`](api::Host) and nothing of what is behind
-//! it, so that it works in front of this process's engine and of a server far away.
+//! The ACP face. [`serve`] runs the agent that an editor starts: ACP over a pair of pipes, in front of any
+//! [`Host`](api::Host), the engine of this process or a remote server. [`client`] is the other side of the protocol,
+//! and [`Runner`] uses it to run other programs' agents as subagents. Both sides speak JSON-RPC ([`rpc`]).
 //!
-//! Invariants: nothing durable is kept here; what the client did not announce is never used; every message stays below a
-//! megabyte; no request holds up another one, and no session another session.
+//! Invariants: nothing durable lives here; the agent uses only what the client announced; every message stays below one
+//! megabyte; no request delays another one, and no session another session.
 
-mod abilities;
 mod agent;
-mod asks;
-mod blocks;
-mod changes;
-mod choices;
+mod capabilities;
 pub mod client;
 mod editor;
-mod follow;
-mod mcp;
-mod open;
-mod patch;
-mod reach;
 pub mod rpc;
 mod runner;
 mod size;
-mod time;
-mod tool;
-mod turn;
 mod view;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,52 +19,52 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::{Environment, Host, SessionId};
 use tokio_util::sync::CancellationToken;
 
-pub use mcp::Brought;
+pub use agent::McpOwners;
 use rpc::{Sink, Source};
 pub use runner::Runner;
 
-/// What an agent is made of.
-pub struct Options {
-    /// Where the work is done.
+/// What an agent needs to run.
+pub struct AgentOptions {
+    /// Runs the sessions.
     pub host: Arc<dyn Host>,
-    /// The engine of this process, if the work is done here: it may use the editor's files and terminals.
-    pub local: Option<Arc<dyn Local>>,
-    /// The version that clients are told.
+    /// The engine of this process if the host is local: only then can tools use the editor's files and terminals.
+    pub local: Option<Arc<dyn LocalEngine>>,
+    /// The version reported to clients.
     pub version: String,
-    /// How the human signs in.
+    /// How the user signs in.
     pub login: Login,
-    /// Which client brought the MCP servers of a session; shared by the clients of a process.
-    pub brought: Brought,
+    /// Which client supplied the MCP servers of each session. All clients of a process share it.
+    pub mcp_owners: McpOwners,
 }
 
-/// A program that asks the human for credentials, in a terminal.
+/// The program that asks the user for credentials, in a terminal.
 #[derive(Debug, Clone)]
 pub struct Login {
-    /// This program.
+    /// The executable, this program.
     pub program: String,
-    /// The arguments that make it an agent.
+    /// The arguments that start the agent.
     pub command: Vec<String>,
-    /// The further ones that make it ask.
+    /// Additional arguments that start the sign-in instead.
     pub args: Vec<String>,
 }
 
-/// What an agent does with the engine of its own process, beyond what every host can.
-pub trait Local: Send + Sync {
-    /// The disk.
+/// What an agent needs from the engine of its own process beyond [`Host`].
+pub trait LocalEngine: Send + Sync {
+    /// The environment that works on the disk.
     fn disk(&self) -> Arc<dyn Environment>;
-    /// Binds the files and commands of a session to the editor's, or no longer.
+    /// Binds a session's files and commands to the editor's environment; `None` unbinds them.
     fn bind(&self, session: &SessionId, environment: Option<Arc<dyn Environment>>);
 }
 
-/// Serves a client until it hangs up or `stop` is cancelled. Turns that run then are left to the host.
-pub async fn serve(options: Options, source: impl Source, sink: impl Sink + 'static, stop: CancellationToken) {
+/// Serves a client until it disconnects or `stop` is cancelled. The host keeps running turns that are still active.
+pub async fn serve(options: AgentOptions, source: impl Source, sink: impl Sink + 'static, stop: CancellationToken) {
     let peer = rpc::Peer::default();
     let agent = Arc::new(agent::Agent::new(options, peer.clone()));
     rpc::run(source, sink, peer, agent.clone(), stop).await;
-    agent.leave().await;
+    agent.disconnect().await;
 }
 
-/// A lock whose holder panicked is still good: everything behind these locks is a plain map.
+/// Ignores poisoning: everything behind these locks is a plain map, valid even if a holder panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

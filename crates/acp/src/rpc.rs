@@ -1,8 +1,8 @@
-//! JSON-RPC 2.0 between two equal sides: either may ask, tell and answer. Nothing in here knows ACP.
+//! JSON-RPC 2.0 between two equal peers: both send requests, notifications and responses. Nothing here knows ACP.
 //!
-//! A connection has three parts that never wait for each other: [`run`] reads, a task writes what is in the
-//! [`Outbox`](outbox::Outbox), and every request is answered on a task of its own. So a notification always gets through,
-//! however long a request takes and however slowly the other side reads.
+//! The three parts of a connection never wait for each other: [`run`] reads, one task writes the
+//! [`Outbox`](outbox::Outbox), and each request runs on its own task. A notification always gets through, however long
+//! a request takes and however slowly the peer reads.
 
 mod error;
 mod message;
@@ -22,119 +22,119 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use error::{Error, code};
-pub use outbox::Growing;
-pub use peer::{Peer, Waits};
+pub use outbox::AppendableMessage;
+pub use peer::{Peer, Timeout};
 pub use stream::{ByteSink, ByteSource, MAX_LINE, Received, Sink, Source};
 
 use crate::lock;
 use message::{Incoming, parse};
 
-/// Requests of the other side that are answered at once; a further one is refused.
-const MAX_REQUESTS: usize = 256;
-/// How long what is left may take to be written at the end.
-const FLUSH: Duration = Duration::from_secs(2);
+/// Incoming requests that may run at the same time; further ones are rejected.
+const MAX_ACTIVE_REQUESTS: usize = 256;
+/// How long writing the remaining messages may take when the connection ends.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What answers the other side. Both methods are called by the reader, one message after the other, and must not wait:
-/// what takes time belongs into the future.
+/// Handles incoming messages. The reader calls both methods, one message after the other, so they must not block: slow
+/// work belongs in the returned future.
 pub trait Handler: Send + Sync + 'static {
-    /// Takes a request. The future runs on a task of its own; what it is about to change (a turn that a following
-    /// notification may cancel) is noted before it is returned.
+    /// Handles a request. The future runs on its own task; state that a later notification refers to (a turn that it
+    /// may cancel) must be registered before this returns.
     fn request(self: &Arc<Self>, request: Request) -> BoxFuture<'static, ()>;
-    /// Takes a notification.
+    /// Handles a notification.
     fn notification(self: &Arc<Self>, method: &str, params: Value);
-    /// What is answered to requests that are on their way when this side stops.
-    fn stopping(&self) -> Error {
+    /// The error sent to requests that are still running when this side shuts down.
+    fn shutdown_error(&self) -> Error {
         Error::internal("This side is stopping")
     }
 }
 
-/// A request of the other side. It is answered exactly once: one that is dropped is answered with an error.
+/// An incoming request. It gets exactly one response: dropping it sends an error.
 pub struct Request {
-    /// What is wanted.
+    /// The method.
     pub method: String,
-    /// With what.
+    /// Its parameters.
     pub params: Value,
     /// Cancelled by `$/cancel_request`.
     pub cancel: CancellationToken,
-    answer: Answer,
+    response: PendingResponse,
 }
 
 impl Request {
-    /// Answers it. What is sent afterwards comes after the answer.
+    /// Sends the response. Messages sent afterwards arrive after it.
     pub fn reply(self, result: Result<Value, Error>) {
-        self.answer.give(result);
+        self.response.finish(result);
     }
 }
 
-/// What is still to be said to a request.
-struct Answer {
+/// The response a request still owes; sends an error if it is dropped.
+struct PendingResponse {
     id: Value,
     peer: Peer,
-    running: Arc<Running>,
-    given: bool,
+    active: Arc<ActiveRequests>,
+    sent: bool,
 }
 
-impl Answer {
-    fn give(mut self, result: Result<Value, Error>) {
+impl PendingResponse {
+    fn finish(mut self, result: Result<Value, Error>) {
         self.send(result);
     }
 
     fn send(&mut self, result: Result<Value, Error>) {
-        self.given = true;
-        if self.running.remove(&self.id) {
-            self.peer.answer(&self.id, result);
+        self.sent = true;
+        if self.active.remove(&self.id) {
+            self.peer.respond(&self.id, result);
         }
     }
 }
 
-impl Drop for Answer {
+impl Drop for PendingResponse {
     fn drop(&mut self) {
-        if !self.given {
-            self.send(Err(Error::internal("The request broke down; the log says why")));
+        if !self.sent {
+            self.send(Err(Error::internal("The request failed unexpectedly; the log says why")));
         }
     }
 }
 
-/// The requests that are being answered.
-struct Running {
-    /// Nothing once all of them were answered, because this side stops.
+/// The requests that are running, each with the token that cancels it.
+struct ActiveRequests {
+    /// `None` once this side has shut down and answered all of them.
     tokens: Mutex<Option<HashMap<String, CancellationToken>>>,
 }
 
-impl Running {
-    /// Notes a request; false if there are too many.
+impl ActiveRequests {
+    /// Registers a request; false if there are too many.
     fn add(&self, id: &Value, cancel: &CancellationToken) -> bool {
         let mut tokens = lock(&self.tokens);
-        let Some(tokens) = tokens.as_mut().filter(|tokens| tokens.len() < MAX_REQUESTS) else { return false };
-        tokens.insert(key(id), cancel.clone());
+        let Some(tokens) = tokens.as_mut().filter(|tokens| tokens.len() < MAX_ACTIVE_REQUESTS) else { return false };
+        tokens.insert(id_key(id), cancel.clone());
         true
     }
 
-    /// How one that is being answered is told that the answer is no longer wanted.
+    /// The token that cancels a running request.
     fn token(&self, id: &Value) -> Option<CancellationToken> {
-        lock(&self.tokens).as_ref()?.get(&key(id)).cloned()
+        lock(&self.tokens).as_ref()?.get(&id_key(id)).cloned()
     }
 
-    /// Forgets one that is answered now; false if it was answered when this side stopped.
+    /// Removes a request that is about to be answered; false if shutdown has answered it already.
     fn remove(&self, id: &Value) -> bool {
         let mut tokens = lock(&self.tokens);
-        tokens.as_mut().map(|tokens| tokens.remove(&key(id))).is_some()
+        tokens.as_mut().map(|tokens| tokens.remove(&id_key(id))).is_some()
     }
 
-    /// Forgets all; gives their ids.
-    fn end(&self) -> Vec<Value> {
+    /// Removes all requests and returns their ids.
+    fn take_all(&self) -> Vec<Value> {
         let left = lock(&self.tokens).take().unwrap_or_default();
         left.keys().filter_map(|id| serde_json::from_str(id).ok()).collect()
     }
 }
 
-/// An id as a key: `1` and `"1"` are different ids.
-fn key(id: &Value) -> String {
+/// An id as a map key: `1` and `"1"` are different ids.
+fn id_key(id: &Value) -> String {
     id.to_string()
 }
 
-/// Speaks with the other side until it hangs up, its pipe breaks, or `stop` is cancelled. What waits for an answer of the
-/// other side fails then, and what was queued is still written, if the other side reads it soon.
+/// Runs a connection until the peer disconnects, its pipe breaks, or `stop` is cancelled. Requests that wait for a
+/// response fail then; queued messages are still written if the peer reads them soon.
 pub async fn run<H: Handler>(
     mut source: impl Source,
     sink: impl Sink + 'static,
@@ -143,59 +143,65 @@ pub async fn run<H: Handler>(
     stop: CancellationToken,
 ) {
     let mut writer = tokio::spawn(outbox::write(peer.outbox().clone(), sink));
-    let running = Arc::new(Running { tokens: Mutex::new(Some(HashMap::new())) });
+    let active = Arc::new(ActiveRequests { tokens: Mutex::new(Some(HashMap::new())) });
     let tasks = TaskTracker::new();
     loop {
         let received = tokio::select! {
             biased;
             () = stop.cancelled() => {
-                // Their tasks may not come to an answer any more.
-                running.end().iter().for_each(|id| peer.answer(id, Err(handler.stopping())));
+                // Their tasks may never get to respond.
+                active.take_all().iter().for_each(|id| peer.respond(id, Err(handler.shutdown_error())));
                 break;
             }
             _ = &mut writer => break,
             received = source.next() => received,
         };
         match received {
-            Received::Line(line) => take(&line, &peer, &handler, &running, &tasks).await,
-            Received::TooLong => peer.refuse(&Value::Null, Error::parse("The message is too long")).await,
+            Received::Line(line) => dispatch(&line, &peer, &handler, &active, &tasks).await,
+            Received::TooLong => peer.reject(&Value::Null, Error::parse("The message is too long")).await,
             Received::End => break,
         }
     }
     peer.close();
-    if !writer.is_finished() && tokio::time::timeout(FLUSH, &mut writer).await.is_err() {
+    if !writer.is_finished() && tokio::time::timeout(FLUSH_TIMEOUT, &mut writer).await.is_err() {
         writer.abort();
     }
 }
 
-async fn take<H: Handler>(line: &[u8], peer: &Peer, handler: &Arc<H>, running: &Arc<Running>, tasks: &TaskTracker) {
+async fn dispatch<H: Handler>(
+    line: &[u8],
+    peer: &Peer,
+    handler: &Arc<H>,
+    active: &Arc<ActiveRequests>,
+    tasks: &TaskTracker,
+) {
     match parse(line) {
-        Incoming::Nothing => {}
-        Incoming::Broken(id, error) => peer.refuse(&id, error).await,
-        Incoming::Answer(id, result) => peer.resolve(&id, result),
+        Incoming::Empty => {}
+        Incoming::Invalid(id, error) => peer.reject(&id, error).await,
+        Incoming::Response(id, result) => peer.resolve(&id, result),
         Incoming::Notification(method, params) if method == "$/cancel_request" => {
-            if let Some(token) = params.get("requestId").and_then(|id| running.token(id)) {
+            if let Some(token) = params.get("requestId").and_then(|id| active.token(id)) {
                 token.cancel();
             }
         }
         Incoming::Notification(method, params) => {
-            // A handler that breaks down must not take the connection with it.
-            let told = std::panic::catch_unwind(AssertUnwindSafe(|| handler.notification(&method, params)));
-            if told.is_err() {
-                tracing::error!(method, "a notification broke its handler down");
+            // A panicking handler must not take the connection down.
+            let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| handler.notification(&method, params)));
+            if outcome.is_err() {
+                tracing::error!(method, "the handler of a notification panicked");
             }
         }
         Incoming::Request(id, method, params) => {
             let cancel = CancellationToken::new();
-            if !running.add(&id, &cancel) {
-                let why = format!("At most {MAX_REQUESTS} requests are answered at once; wait for some of them");
-                return peer.refuse(&id, Error::internal(why)).await;
+            if !active.add(&id, &cancel) {
+                let why = format!("At most {MAX_ACTIVE_REQUESTS} requests are answered at once; wait for some of them");
+                return peer.reject(&id, Error::internal(why)).await;
             }
-            let answer = Answer { id, peer: peer.clone(), running: running.clone(), given: false };
-            let request = Request { method, params, cancel, answer };
-            let made = std::panic::catch_unwind(AssertUnwindSafe(|| handler.request(request)));
-            if let Ok(work) = made {
-                // The answer that is dropped on the way says that it broke down.
+            let response = PendingResponse { id, peer: peer.clone(), active: active.clone(), sent: false };
+            let request = Request { method, params, cancel, response };
+            let started = std::panic::catch_unwind(AssertUnwindSafe(|| handler.request(request)));
+            if let Ok(work) = started {
+                // If the work panics, dropping the request sends the error.
                 tasks.spawn(AssertUnwindSafe(work).catch_unwind().map(drop));
             }
         }

@@ -1,22 +1,20 @@
-//! Other agents as subagents: a program that speaks the protocol does the work of a session, and reports at its desk.
+//! Runs other programs' agents as subagents: a program that speaks ACP does the work of a session and reports to its
+//! runner context.
 //!
-//! The program runs for one job and ends with it, whatever ends the job. Its session is remembered by its id, so that the
-//! next job of the same session goes on in it. Subagents that it tells of get [desks](children) of their own.
+//! The program runs for one job and ends with it, however the job ends. The id of its session is saved, so that the
+//! session's next job continues there. Its own subagents get [contexts of their own](children).
 
 mod children;
-mod report;
 #[cfg(test)]
 mod tests;
+mod translate;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{
-    PromptPart, RunnerCall, RunnerCallState, RunnerContext, RunnerDecision, RunnerEnd, RunnerError, RunnerJob,
-    RunnerUpdate,
-};
+use api::{RunnerContext, PromptPart, RunnerDecision, RunnerCall, RunnerCallState, RunnerEnd, RunnerError, RunnerJob, RunnerUpdate};
 use exec::{Exec, Spec};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -26,33 +24,33 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::client::{Client, ClientError, Event, Events, Options, Permission, Program, Root, Session};
-use children::{Begun, Child};
-use report::Report;
+use crate::client::{AgentProcess, Client, ClientError, ClientOptions, Event, Events, Permission, Root, Session};
+use children::{ChildRun, StartedChild};
+use translate::UpdateTranslator;
 
-/// How long an agent may take until it is ready for a prompt, unless the configuration says otherwise.
-const START: Duration = Duration::from_secs(60);
-/// How long it may say nothing while it works, unless the configuration says otherwise.
-const SILENCE: Duration = Duration::from_secs(30 * 60);
-/// No wait is longer, whatever the configuration says.
-const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How long an agent may take to get ready for a prompt, unless configured.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long it may stay silent while it works, unless configured.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// The longest wait, whatever is configured.
+const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long a cancelled turn may take to stop.
-const STOP_WAIT: Duration = Duration::from_millis(1500);
-/// Some agents send the last updates behind the answer: how long a silence says that nothing more comes.
-const LATE: Duration = Duration::from_millis(200);
-/// Permissions that may be asked for at once.
+const STOP_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Some agents send their last updates after the response: how long a silence means that nothing more comes.
+const LATE_UPDATES: Duration = Duration::from_millis(200);
+/// Permissions that may be open at the same time.
 const MAX_ASKS: usize = 64;
-/// How much of what an agent wrote to standard error is told.
-const MAX_COMPLAINT: usize = 1_000;
+/// How much of an agent's standard error an error quotes.
+const MAX_QUOTED_STDERR: usize = 1_000;
 
-/// What an agent gets that was cut off.
-const GO_ON: &str = "The connection to you broke off while you worked on the last message. See what is done already, do \
+/// The prompt for an agent that was interrupted.
+const CONTINUE_PROMPT: &str = "The connection to you broke off while you worked on the last message. See what is done already, do \
                      not do it twice, and go on from there. End with the answer to that message.";
 
-/// The most agents that may have started each other, one below the other: one that starts itself comes to an end.
+/// The deepest nesting of agents that start each other, so that an agent that starts itself comes to an end.
 const MAX_DEPTH: u32 = 8;
 
-/// Runs agents of others. Cheap to clone.
+/// Runs other programs' agents. Cheap to clone.
 #[derive(Clone)]
 pub struct Runner {
     exec: Exec,
@@ -60,9 +58,9 @@ pub struct Runner {
     depth: u32,
 }
 
-/// What the configuration says.
+/// The runner's settings in an agent's configuration.
 #[derive(Deserialize)]
-struct Settings {
+struct RunnerSettings {
     command: Vec<String>,
     #[serde(default)]
     environment: BTreeMap<String, String>,
@@ -72,91 +70,91 @@ struct Settings {
     silence: Option<u64>,
 }
 
-/// What is kept of an agent's session.
+/// What is saved about an agent's session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct Kept {
+struct SavedSession {
     session: String,
-    /// What all of it cost, as the agent reported it last.
+    /// The total cost that the agent last reported.
     #[serde(default)]
     cost: f64,
 }
 
 impl Runner {
-    /// The variable by which an agent knows how many agents are above it.
+    /// The environment variable that tells an agent how many agents are above it.
     pub const DEPTH: &str = "ACP_AGENT_DEPTH";
 
-    /// One that starts programs with this, tells them this version, and has so many agents above it.
+    /// A runner that starts programs with `exec`, reports `version` to them, and has `depth` agents above it.
     pub fn new(exec: Exec, version: &str, depth: u32) -> Self {
         Self { exec, version: version.to_owned(), depth }
     }
 
-    async fn work(&self, job: RunnerJob, desk: Arc<dyn RunnerContext>) -> Result<RunnerEnd, RunnerError> {
-        let settings: Settings = serde_json::from_value(Value::Object(job.settings.clone()))
+    async fn run_job(&self, job: RunnerJob, context: Arc<dyn RunnerContext>) -> Result<RunnerEnd, RunnerError> {
+        let settings: RunnerSettings = serde_json::from_value(Value::Object(job.settings.clone()))
             .map_err(|error| RunnerError(format!("The configuration of the agent is not understood: {error}")))?;
         let Some((program, args)) = settings.command.split_first() else {
             return Err(RunnerError("The agent has no command in its configuration".to_owned()));
         };
         if self.depth >= MAX_DEPTH {
-            let text = format!("{MAX_DEPTH} agents have started each other already, so {program} is not started, too");
+            let text = format!("{program} is not started: {MAX_DEPTH} agents have already started each other");
             return Err(RunnerError(text));
         }
         let unusable = |error| RunnerError(format!("Cannot work in {}: {error}", job.directory.display()));
         let root = Root::new(&job.directory).map_err(unusable)?;
-        let seconds = |value: Option<u64>, default| value.map_or(default, Duration::from_secs).min(LONGEST);
-        let (start, silence) = (seconds(settings.start, START), seconds(settings.silence, SILENCE));
+        let seconds = |value: Option<u64>, default| value.map_or(default, Duration::from_secs).min(MAX_TIMEOUT);
+        let (start, silence) = (seconds(settings.start, START_TIMEOUT), seconds(settings.silence, SILENCE_TIMEOUT));
         let mut env: Vec<(OsString, OsString)> =
             settings.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
         env.push((Self::DEPTH.into(), (self.depth + 1).to_string().into()));
         let spec = Spec { env, ..Spec::new(program, args, root.path()) };
-        let options = Options {
+        let options = ClientOptions {
             root,
             exec: self.exec.hiding(&job.hidden),
             version: self.version.clone(),
-            patience: start,
-            desk: Some(desk.clone()),
+            timeout: start,
+            context: Some(context.clone()),
         };
         let started = Client::start(spec, options).await;
         let (client, events, running) =
             started.map_err(|error| RunnerError(format!("The agent {program} did not start: {error}")))?;
-        let kept = job.kept.clone().and_then(|kept| serde_json::from_value(kept).ok());
-        let work = Work {
-            desk,
+        let saved = job.kept.clone().and_then(|saved| serde_json::from_value(saved).ok());
+        let job_state = JobState {
+            context,
             session: String::new(),
-            report: Report::default(),
-            kept,
+            translator: UpdateTranslator::default(),
+            saved,
             asks: JoinSet::new(),
             children: HashMap::new(),
-            begun: Vec::new(),
+            started_children: Vec::new(),
         };
-        let mut talk = Talk { client, events, silence, work };
-        let result = talk.hold(&job, &settings, start).await;
-        talk.end(running, program, result).await
+        let mut connection = AgentConnection { client, events, silence, job: job_state };
+        let result = connection.run(&job, &settings, start).await;
+        connection.end(running, program, result).await
     }
 }
 
 impl api::Runner for Runner {
-    fn run(&self, job: RunnerJob, desk: Arc<dyn RunnerContext>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
-        Box::pin(self.work(job, desk))
+    fn run(&self, job: RunnerJob, context: Arc<dyn RunnerContext>) -> BoxFuture<'_, Result<RunnerEnd, RunnerError>> {
+        Box::pin(self.run_job(job, context))
     }
 }
 
-/// Why a job did not come to its end.
-enum Failure {
-    /// The agent said or did it: what it complained about says more.
+/// Why a job failed.
+enum JobFailure {
+    /// The agent failed; its standard error may say more.
     Agent(String),
-    /// We did.
-    Own(RunnerError),
-    /// It was stopped, and did not even say so.
-    Deaf,
+    /// This side failed.
+    Internal(RunnerError),
+    /// It was cancelled and did not react.
+    Unresponsive,
 }
 
-impl From<RunnerError> for Failure {
+impl From<RunnerError> for JobFailure {
     fn from(error: RunnerError) -> Self {
-        Self::Own(error)
+        Self::Internal(error)
     }
 }
 
-impl From<ClientError> for Failure {
+impl From<ClientError> for JobFailure {
     fn from(error: ClientError) -> Self {
         Self::Agent(match error.wants_login() {
             true => format!("it wants you to sign in first, with its own program ({error})"),
@@ -165,76 +163,82 @@ impl From<ClientError> for Failure {
     }
 }
 
-/// A conversation with an agent.
-struct Talk {
+/// A connection to an agent that works on a job.
+struct AgentConnection {
     client: Client,
     events: Events,
     silence: Duration,
-    work: Work,
+    job: JobState,
 }
 
-/// What the agent does, and what becomes of it.
-struct Work {
-    desk: Arc<dyn RunnerContext>,
+/// The state of a job.
+struct JobState {
+    context: Arc<dyn RunnerContext>,
     /// The agent's session.
     session: String,
-    report: Report,
-    kept: Option<Kept>,
-    /// Permissions that wait for an answer. Tasks of their own: nothing that waits may hold up what is told.
+    translator: UpdateTranslator,
+    saved: Option<SavedSession>,
+    /// Open permissions, each on its own task: waiting for an answer must not delay updates.
     asks: JoinSet<Option<RunnerUpdate>>,
-    /// Its subagents, by their sessions; as many as the client follows.
-    children: HashMap<String, Child>,
-    /// Those that were begun since somebody looked.
-    begun: Vec<Begun>,
+    /// Its subagents by session; the client limits their number.
+    children: HashMap<String, ChildRun>,
+    /// Subagents started since the last look.
+    started_children: Vec<StartedChild>,
 }
 
-/// What becomes of a subagent that shall be stopped alone.
-enum Stop {
-    /// Somebody wants that.
-    Wanted(String),
-    /// It was told to, and did not say that it has.
-    Due(String),
+/// A request to stop one subagent.
+enum ChildStop {
+    /// Its context asked for it.
+    Requested(String),
+    /// It was cancelled and did not report its end in time.
+    TimedOut(String),
 }
 
-impl Talk {
-    async fn hold(&mut self, job: &RunnerJob, settings: &Settings, start: Duration) -> Result<RunnerEnd, Failure> {
-        let desk = self.work.desk.clone();
+impl AgentConnection {
+    async fn run(
+        &mut self,
+        job: &RunnerJob,
+        settings: &RunnerSettings,
+        start: Duration,
+    ) -> Result<RunnerEnd, JobFailure> {
+        let context = self.job.context.clone();
         let opened = tokio::time::timeout(start, self.open(job, settings));
         let (session, agent) = tokio::select! {
             biased;
-            () = desk.stopped() => return Ok(RunnerEnd::Stopped),
+            () = context.stopped() => return Ok(RunnerEnd::Stopped),
             opened = opened => opened.unwrap_or_else(|_| {
-                Err(Failure::Agent(format!("it was not ready within {} s (\"start\" gives it more)", start.as_secs())))
+                Err(JobFailure::Agent(format!("it was not ready within {} s (\"start\" gives it more)", start.as_secs())))
             })?,
         };
-        self.work.session.clone_from(&session.id);
-        self.work.report.begin(&session.id, self.work.kept.as_ref().map_or(0.0, |kept| kept.cost));
-        let kept = Kept { session: session.id.clone(), cost: self.work.kept.as_ref().map_or(0.0, |kept| kept.cost) };
-        desk.tell(RunnerUpdate::Started(json!(kept))).await?;
-        self.work.kept = Some(kept);
+        self.job.session.clone_from(&session.id);
+        self.job.translator.begin(&session.id, self.job.saved.as_ref().map_or(0.0, |saved| saved.cost));
+        let saved =
+            SavedSession { session: session.id.clone(), cost: self.job.saved.as_ref().map_or(0.0, |saved| saved.cost) };
+        context.tell(RunnerUpdate::Started(json!(saved))).await?;
+        self.job.saved = Some(saved);
         let blocks = match job.prompt.is_empty() {
-            true => vec![json!({"type": "text", "text": GO_ON})],
-            false => blocks(&job.prompt, &agent),
+            true => vec![json!({"type": "text", "text": CONTINUE_PROMPT})],
+            false => content_blocks(&job.prompt, &agent),
         };
         let answer = self.turn(&session.id, &blocks, &agent).await?;
-        while let Ok(Some(event)) = tokio::time::timeout(LATE, self.events.next()).await {
-            self.work.take(event, &self.client).await?;
+        while let Ok(Some(event)) = tokio::time::timeout(LATE_UPDATES, self.events.next()).await {
+            self.job.handle_event(event, &self.client).await?;
         }
-        if let Some(news) = self.work.report.end(&answer) {
-            self.work.tell(news).await?;
+        if let Some(report) = self.job.translator.finish(&answer) {
+            self.job.report(report).await?;
         }
         match answer["stopReason"].as_str() {
             Some("end_turn" | "max_turn_requests") => Ok(RunnerEnd::Done),
             Some("max_tokens") => Ok(RunnerEnd::Length),
             Some("refusal") => Ok(RunnerEnd::Refused),
             Some("cancelled") => Ok(RunnerEnd::Stopped),
-            _ => Err(Failure::Agent("its answer to session/prompt has no stopReason that is known".to_owned())),
+            _ => Err(JobFailure::Agent("its response to session/prompt has no known stopReason".to_owned())),
         }
     }
 
-    /// Opens a session, or the one of an earlier job. What the agent shows of earlier work is known here.
-    async fn open(&mut self, job: &RunnerJob, settings: &Settings) -> Result<(Session, Value), Failure> {
-        let (client, earlier) = (&self.client, self.work.kept.as_ref().map(|kept| kept.session.as_str()));
+    /// Opens a new session or that of an earlier job. Replayed events are dropped: they are known here.
+    async fn open(&mut self, job: &RunnerJob, settings: &RunnerSettings) -> Result<(Session, Value), JobFailure> {
+        let (client, earlier) = (&self.client, self.job.saved.as_ref().map(|saved| saved.session.as_str()));
         let opened = async {
             let agent = client.initialize().await?;
             let mut session = match earlier {
@@ -245,7 +249,7 @@ impl Talk {
                     } else {
                         "Begin a new task, without task_id"
                     };
-                    Failure::Agent(format!("{what} cannot go on with its session {id}: {error}. {more}"))
+                    JobFailure::Agent(format!("{what} cannot go on with its session {id}: {error}. {more}"))
                 })?,
                 None => client.new_session(&job.directory).await?,
             };
@@ -269,91 +273,91 @@ impl Talk {
         }
     }
 
-    /// Sends the prompt, and tells, asks and steers until the turn has ended.
-    async fn turn(&mut self, session: &str, blocks: &[Value], agent: &Value) -> Result<Value, Failure> {
-        let Self { client, events, silence, work } = self;
-        let (client, desk) = (&*client, work.desk.clone());
+    /// Sends the prompt, and reports, asks and steers until the turn has ended.
+    async fn turn(&mut self, session: &str, blocks: &[Value], agent: &Value) -> Result<Value, JobFailure> {
+        let Self { client, events, silence, job } = self;
+        let (client, context) = (&*client, job.context.clone());
         let mut answer = std::pin::pin!(client.prompt_blocks(session, blocks));
-        let mut steered = std::pin::pin!(desk.steered());
-        let mut steers = Client::can_steer(agent);
+        let mut next_message = std::pin::pin!(context.steered());
+        let mut can_steer = Client::can_steer(agent);
         let mut steering = FuturesUnordered::new();
-        let mut stops: FuturesUnordered<BoxFuture<'static, Option<Stop>>> = FuturesUnordered::new();
+        let mut stops: FuturesUnordered<BoxFuture<'static, Option<ChildStop>>> = FuturesUnordered::new();
         let mut stopping = false;
         let mut limit = Instant::now() + *silence;
         loop {
             tokio::select! {
                 biased;
-                () = desk.stopped(), if !stopping => {
+                () = context.stopped(), if !stopping => {
                     stopping = true;
-                    limit = Instant::now() + STOP_WAIT;
+                    limit = Instant::now() + STOP_TIMEOUT;
                     cancel(client, session).await;
                 }
                 Some(stop) = stops.next(), if !stopping => match stop {
-                    Some(Stop::Wanted(id)) => if let Some((can, rests)) = work.stops(&id) {
-                        if can {
+                    Some(ChildStop::Requested(id)) => if let Some((can_cancel, idle)) = job.stop_info(&id) {
+                        if can_cancel {
                             cancel(client, &id).await;
                         }
                         stops.push(Box::pin(async move {
-                            let rested = tokio::time::timeout(STOP_WAIT, rests.cancelled()).await;
-                            rested.is_err().then_some(Stop::Due(id))
+                            let ended = tokio::time::timeout(STOP_TIMEOUT, idle.cancelled()).await;
+                            ended.is_err().then_some(ChildStop::TimedOut(id))
                         }));
                     },
-                    Some(Stop::Due(id)) => work.rest(&id, Ok(RunnerEnd::Stopped), client).await,
+                    Some(ChildStop::TimedOut(id)) => job.end_child(&id, Ok(RunnerEnd::Stopped), client).await,
                     None => {}
                 },
                 Some(event) = events.next() => {
                     if !stopping {
                         limit = Instant::now() + *silence;
                     }
-                    work.take(event, client).await?;
-                    stops.extend(work.begun.drain(..).map(stop));
+                    job.handle_event(event, client).await?;
+                    stops.extend(job.started_children.drain(..).map(wait_for_stop));
                 }
                 answer = &mut answer => return Ok(answer?),
-                Some(told) = work.asks.join_next() => {
+                Some(finished) = job.asks.join_next() => {
                     if !stopping {
                         limit = Instant::now() + *silence;
                     }
-                    if let Ok(Some(news)) = told {
-                        work.tell(news).await?;
+                    if let Ok(Some(report)) = finished {
+                        job.report(report).await?;
                     }
                 }
-                steer = &mut steered, if steers && steering.is_empty() && !stopping => {
-                    let blocks = self::blocks(&steer.parts, agent);
-                    steering.push(async move { (steer.id, client.steer(session, &blocks).await) });
-                    steered.set(desk.steered());
+                message = &mut next_message, if can_steer && steering.is_empty() && !stopping => {
+                    let blocks = content_blocks(&message.parts, agent);
+                    steering.push(async move { (message.id, client.steer(session, &blocks).await) });
+                    next_message.set(context.steered());
                 }
                 Some((id, taken)) = steering.next() => match taken {
-                    Ok(_) => work.tell(RunnerUpdate::Steered(id)).await?,
+                    Ok(_) => job.report(RunnerUpdate::Steered(id)).await?,
                     Err(error) => {
                         tracing::info!(%error, "the agent takes no messages now; it gets them later");
-                        steers = false;
+                        can_steer = false;
                     }
                 },
                 () = tokio::time::sleep_until(limit) => match stopping {
-                    true => return Err(Failure::Deaf),
-                    // A human thinks, or a command runs.
-                    false if !work.asks.is_empty() || client.is_served() => limit = Instant::now() + *silence,
+                    true => return Err(JobFailure::Unresponsive),
+                    // The user is deciding, or a command runs.
+                    false if !job.asks.is_empty() || client.is_busy() => limit = Instant::now() + *silence,
                     false => {
                         let seconds = silence.as_secs();
                         cancel(client, session).await;
-                        return Err(Failure::Agent(format!("it said nothing for {seconds} s (\"silence\" gives it more)")));
+                        return Err(JobFailure::Agent(format!("it said nothing for {seconds} s (\"silence\" gives it more)")));
                     }
                 },
             }
         }
     }
 
-    /// Ends the agent. If it broke off, what it complained about says why.
+    /// Ends the agent. If it failed, its standard error may say why.
     async fn end(
         mut self,
-        mut running: Program,
+        mut running: AgentProcess,
         program: &str,
-        result: Result<RunnerEnd, Failure>,
+        result: Result<RunnerEnd, JobFailure>,
     ) -> Result<RunnerEnd, RunnerError> {
-        self.work.asks.abort_all();
+        self.job.asks.abort_all();
         self.client.close().await;
-        let complaint = match &result {
-            Err(Failure::Agent(_)) => running.complaints().await,
+        let stderr = match &result {
+            Err(JobFailure::Agent(_)) => running.stderr_tail().await,
             _ => String::new(),
         };
         let ended = match &result {
@@ -361,87 +365,87 @@ impl Talk {
             Ok(_) => running.end().await,
         };
         if let Err(error) = ended {
-            tracing::warn!(%error, "the agent did not end well");
+            tracing::warn!(%error, "the agent did not end cleanly");
         }
         match result {
             Ok(end) => Ok(end),
-            Err(Failure::Deaf) => Ok(RunnerEnd::Stopped),
-            Err(Failure::Own(error)) => Err(error),
-            Err(Failure::Agent(why)) => Err(RunnerError(explain(program, &why, &complaint))),
+            Err(JobFailure::Unresponsive) => Ok(RunnerEnd::Stopped),
+            Err(JobFailure::Internal(error)) => Err(error),
+            Err(JobFailure::Agent(why)) => Err(RunnerError(failure_text(program, &why, &stderr))),
         }
     }
 }
 
-impl Work {
-    /// Takes what the agent tells or asks.
-    async fn take(&mut self, event: Event, client: &Client) -> Result<(), Failure> {
+impl JobState {
+    /// Handles an event of the agent.
+    async fn handle_event(&mut self, event: Event, client: &Client) -> Result<(), JobFailure> {
         match event {
             Event::Permission(permission) => self.ask(*permission).await?,
-            // It was told that nobody fills them in.
+            // We announced that we do not fill in forms.
             Event::Form(form) => form.cancel(),
-            Event::Subagent(subagent) => self.subagent(&subagent, client).await?,
+            Event::Subagent(subagent) => self.subagent_changed(&subagent, client).await?,
             Event::Update { session, update } => {
                 if session != self.session && self.child_update(&session, &update, client).await? {
                     return Ok(());
                 }
-                if let Some(news) = self.report.update(&session, &update, &|id| client.terminal_text(id)) {
-                    self.tell(news).await?;
+                if let Some(report) = self.translator.update(&session, &update, &|id| client.terminal_text(id)) {
+                    self.report(report).await?;
                 }
             }
         }
         Ok(())
     }
 
-    async fn tell(&mut self, news: RunnerUpdate) -> Result<(), Failure> {
-        if let RunnerUpdate::Usage { kept: cost, .. } = &news
-            && let Some(kept) = &mut self.kept
+    async fn report(&mut self, report: RunnerUpdate) -> Result<(), JobFailure> {
+        if let RunnerUpdate::Usage { kept: cost, .. } = &report
+            && let Some(saved) = &mut self.saved
         {
-            kept.cost = cost.as_f64().unwrap_or(kept.cost);
+            saved.cost = cost.as_f64().unwrap_or(saved.cost);
         }
-        let news = match (news, &self.kept) {
-            (RunnerUpdate::Usage { used, .. }, Some(kept)) => RunnerUpdate::Usage { used, kept: json!(kept) },
+        let report = match (report, &self.saved) {
+            (RunnerUpdate::Usage { used, .. }, Some(saved)) => RunnerUpdate::Usage { used, kept: json!(saved) },
             (other, _) => other,
         };
-        Ok(self.desk.tell(news).await?)
+        Ok(self.context.tell(report).await?)
     }
 
-    /// Has a permission decided, beside everything else.
-    async fn ask(&mut self, permission: Permission) -> Result<(), Failure> {
+    /// Gets a permission decided on its own task.
+    async fn ask(&mut self, permission: Permission) -> Result<(), JobFailure> {
         if self.asks.len() >= MAX_ASKS {
             permission.cancel();
             return Ok(());
         }
         let elsewhere = permission.session != self.session;
-        let (desk, call, of_child) = match self.at_work(&permission.session) {
-            Some((desk, report)) => {
-                let (call, _) = report.wanted(&permission.session, &permission.call);
-                (desk, call, false)
+        let (context, call, of_child) = match self.working_child(&permission.session) {
+            Some((context, translator)) => {
+                let (call, _) = translator.permission_call(&permission.session, &permission.call);
+                (context, call, false)
             }
             None => {
-                let (call, of_child) = self.report.wanted(&permission.session, &permission.call);
-                (self.desk.clone(), call, of_child)
+                let (call, of_child) = self.translator.permission_call(&permission.session, &permission.call);
+                (self.context.clone(), call, of_child)
             }
         };
-        // The human is asked about something that everybody sees.
-        if let Err(error) = desk.tell(RunnerUpdate::Call(call.clone())).await {
+        // Report the call first: the user must see what the question is about.
+        if let Err(error) = context.tell(RunnerUpdate::Call(call.clone())).await {
             permission.cancel();
             return if elsewhere { Ok(()) } else { Err(error.into()) };
         }
         self.asks.spawn(async move {
-            let answer = tokio::select! {
+            let decision = tokio::select! {
                 biased;
-                () = desk.stopped() => RunnerDecision::Stopped,
+                () = context.stopped() => RunnerDecision::Stopped,
                 () = permission.withdrawn() => {
-                    if let Err(error) = desk.tell(RunnerUpdate::CallWithdrawn(call.id.clone())).await {
-                        tracing::debug!(%error, "a question is left open");
+                    if let Err(error) = context.tell(RunnerUpdate::CallWithdrawn(call.id.clone())).await {
+                        tracing::debug!(%error, "failed to withdraw a question");
                     }
                     RunnerDecision::Stopped
                 }
-                answer = desk.ask(call.clone()) => answer,
+                decision = context.ask(call.clone()) => decision,
             };
-            reply(permission, &answer);
-            // A call of a subagent has no other end here.
-            let (state, output) = match answer {
+            answer_permission(permission, &decision);
+            // A call of an untracked subagent gets no other final state.
+            let (state, output) = match decision {
                 RunnerDecision::Allowed => (RunnerCallState::Completed, String::new()),
                 RunnerDecision::Rejected(why) => (RunnerCallState::Failed, why),
                 RunnerDecision::Stopped => return None,
@@ -452,47 +456,47 @@ impl Work {
     }
 }
 
-/// Waits until a subagent shall be stopped alone.
-fn stop(Begun { id, desk, rests }: Begun) -> BoxFuture<'static, Option<Stop>> {
+/// Waits until a subagent should be stopped alone; `None` once it is idle.
+fn wait_for_stop(StartedChild { id, context, idle }: StartedChild) -> BoxFuture<'static, Option<ChildStop>> {
     Box::pin(async move {
         tokio::select! {
             biased;
-            () = rests.cancelled() => None,
-            () = desk.stopped() => Some(Stop::Wanted(id)),
+            () = idle.cancelled() => None,
+            () = context.stopped() => Some(ChildStop::Requested(id)),
         }
     })
 }
 
-/// Asks the agent to end its turn. One that does not even read is ended later.
+/// Asks the agent to end its turn. One that does not even read is killed later.
 async fn cancel(client: &Client, session: &str) {
-    if tokio::time::timeout(STOP_WAIT, client.cancel(session)).await.is_err() {
-        tracing::debug!("the agent does not read what it is told");
+    if tokio::time::timeout(STOP_TIMEOUT, client.cancel(session)).await.is_err() {
+        tracing::debug!("the agent does not read its messages");
     }
 }
 
-/// What went wrong with an agent, with the end of what it wrote to standard error.
-fn explain(program: &str, why: &str, complaint: &str) -> String {
-    let start = complaint.ceil_char_boundary(complaint.len().saturating_sub(MAX_COMPLAINT));
-    let complaint = complaint[start..].trim();
-    let wrote = if complaint.is_empty() { String::new() } else { format!("; it wrote: {complaint}") };
+/// The error of a failed agent, with the end of its standard error.
+fn failure_text(program: &str, why: &str, stderr: &str) -> String {
+    let start = stderr.ceil_char_boundary(stderr.len().saturating_sub(MAX_QUOTED_STDERR));
+    let stderr = stderr[start..].trim();
+    let wrote = if stderr.is_empty() { String::new() } else { format!("; it wrote: {stderr}") };
     format!("The agent {program} failed: {why}{wrote}")
 }
 
-/// Answers a permission in the words of the agent. What is allowed for always is known here: the agent need not remember.
-fn reply(permission: Permission, answer: &RunnerDecision) {
-    let kinds = match answer {
+/// Answers a permission with one of the agent's options. We remember what is always allowed, so the agent need not.
+fn answer_permission(permission: Permission, decision: &RunnerDecision) {
+    let kinds = match decision {
         RunnerDecision::Allowed => ["allow_once", "allow_always"],
         RunnerDecision::Rejected(_) => ["reject_once", "reject_always"],
         RunnerDecision::Stopped => return permission.cancel(),
     };
-    match permission.of_kind(&kinds).map(|answer| answer.id.clone()) {
+    match permission.choice_of_kind(&kinds).map(|choice| choice.id.clone()) {
         Some(id) => permission.choose(&id),
         None => permission.cancel(),
     }
 }
 
-/// A prompt as the protocol has it.
-fn blocks(parts: &[PromptPart], agent: &Value) -> Vec<Value> {
+/// A prompt as ACP content blocks.
+fn content_blocks(parts: &[PromptPart], agent: &Value) -> Vec<Value> {
     let images = agent["agentCapabilities"]["promptCapabilities"]["image"] == true;
     let block = |part: &PromptPart| match part {
         PromptPart::Text { text, .. } => Some(json!({"type": "text", "text": text})),
@@ -502,7 +506,7 @@ fn blocks(parts: &[PromptPart], agent: &Value) -> Vec<Value> {
                 Some((_, data)) if images && mime.starts_with("image/") => {
                     json!({"type": "image", "data": data, "mimeType": mime})
                 }
-                // What a text file holds stands in a text of its own.
+                // The content of a text file is a text part of its own.
                 _ if url.starts_with("data:") => {
                     json!({"type": "text", "text": format!("[{name} ({mime}) was attached and cannot be shown]")})
                 }

@@ -1,16 +1,16 @@
-//! What is too long for a message of an update is shortened, visibly. A single message stays below a megabyte, which is
-//! what clients are made for.
+//! Shortens texts and values, visibly, so that every message stays below one megabyte, the size that clients are built
+//! for.
 
 use serde_json::Value;
 
-/// The most that a text takes in an update, as JSON.
-pub const TEXT: usize = 200 << 10;
-/// The most that the arguments or the result of a call take, as JSON.
-pub const RAW: usize = 200 << 10;
-/// The most that a picture or a diff takes.
-pub const BLOB: usize = 300 << 10;
-/// Text of one chunk.
-pub const CHUNK: usize = 100 << 10;
+/// The longest text of an update, as JSON.
+pub const MAX_TEXT: usize = 200 << 10;
+/// The largest arguments or result of a tool call, as JSON.
+pub const MAX_RAW: usize = 200 << 10;
+/// The largest image or diff.
+pub const MAX_BLOB: usize = 300 << 10;
+/// The longest text of one chunk.
+pub const MAX_CHUNK: usize = 100 << 10;
 
 /// The length of a text as JSON: control characters take six bytes each.
 pub fn json_len(text: &str) -> usize {
@@ -25,63 +25,63 @@ pub fn json_len(text: &str) -> usize {
 /// The most bytes that one byte of text takes as JSON.
 const MAX_ESCAPE: usize = 6;
 
-/// The text, or its beginning and how much is missing.
-pub fn cut(text: &str, most: usize) -> String {
-    if text.len() <= most / MAX_ESCAPE || json_len(text) <= most {
+/// The text, or its beginning and the number of missing bytes.
+pub fn truncate(text: &str, max: usize) -> String {
+    if text.len() <= max / MAX_ESCAPE || json_len(text) <= max {
         return text.to_owned();
     }
-    let mut room = most.saturating_sub(80);
+    let mut budget = max.saturating_sub(80);
     let kept = text.char_indices().find_map(|(at, char)| {
         let need = json_len(char.encode_utf8(&mut [0; 4]));
-        if need > room {
+        if need > budget {
             return Some(at);
         }
-        room -= need;
+        budget -= need;
         None
     });
     let kept = kept.unwrap_or(text.len());
     format!("{}\n[… {} more bytes]", &text[..kept], text.len() - kept)
 }
 
-/// A value within its limit: long texts in it are shortened until it fits.
-pub fn fit(value: Value, most: usize) -> Value {
-    if fits(&value, most) {
+/// Shortens the long texts in a value until it fits.
+pub fn fit(value: Value, max: usize) -> Value {
+    if fits(&value, max) {
         return value;
     }
     let mut fitted = value.clone();
-    let mut longest = most;
-    while longest > 100 && !fits(&fitted, most) {
+    let mut longest = max;
+    while longest > 100 && !fits(&fitted, max) {
         longest /= 4;
         shorten(&mut fitted, longest);
     }
-    if fits(&fitted, most) { fitted } else { Value::String(cut(&value.to_string(), most / 4)) }
+    if fits(&fitted, max) { fitted } else { Value::String(truncate(&value.to_string(), max / 4)) }
 }
 
-/// Whether a value takes no more than that, as JSON.
-fn fits(value: &Value, most: usize) -> bool {
-    at_most(value) <= most || serde_json::to_writer(&mut Room(most), value).is_ok()
+/// Whether a value takes at most `max` bytes as JSON.
+fn fits(value: &Value, max: usize) -> bool {
+    upper_bound(value) <= max || serde_json::to_writer(&mut ByteBudget(max), value).is_ok()
 }
 
-/// What a value takes as JSON at most, which is much cheaper to say than what it takes.
-fn at_most(value: &Value) -> usize {
+/// The most bytes that a value can take as JSON. Much cheaper than its real length.
+fn upper_bound(value: &Value) -> usize {
     const MAX_NUMBER: usize = 32;
     let text = |text: &str| text.len() * MAX_ESCAPE + 2;
     match value {
         Value::Null | Value::Bool(_) => 5,
         Value::Number(_) => MAX_NUMBER,
         Value::String(string) => text(string),
-        Value::Array(items) => 2 + items.iter().map(|item| 1 + at_most(item)).sum::<usize>(),
-        Value::Object(map) => 2 + map.iter().map(|(key, item)| 2 + text(key) + at_most(item)).sum::<usize>(),
+        Value::Array(items) => 2 + items.iter().map(|item| 1 + upper_bound(item)).sum::<usize>(),
+        Value::Object(map) => 2 + map.iter().map(|(key, item)| 2 + text(key) + upper_bound(item)).sum::<usize>(),
     }
 }
 
-/// Takes bytes as long as there is room, and keeps none.
-struct Room(usize);
+/// A writer that counts bytes and fails once the budget is used up.
+struct ByteBudget(usize);
 
-impl std::io::Write for Room {
+impl std::io::Write for ByteBudget {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let left = self.0.checked_sub(bytes.len());
-        self.0 = left.ok_or_else(|| std::io::Error::other("there is no room left"))?;
+        self.0 = left.ok_or_else(|| std::io::Error::other("the byte budget is used up"))?;
         Ok(bytes.len())
     }
 
@@ -92,23 +92,23 @@ impl std::io::Write for Room {
 
 fn shorten(value: &mut Value, longest: usize) {
     match value {
-        Value::String(text) if json_len(text) > longest => *text = cut(text, longest),
+        Value::String(text) if json_len(text) > longest => *text = truncate(text, longest),
         Value::Array(list) => list.iter_mut().for_each(|item| shorten(item, longest)),
         Value::Object(map) => map.values_mut().for_each(|item| shorten(item, longest)),
         _ => {}
     }
 }
 
-/// The pieces of a long text.
-pub fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
+/// Splits a long text.
+pub fn chunks(mut text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         if text.is_empty() {
             return None;
         }
-        let at = text.floor_char_boundary(CHUNK);
-        let (piece, rest) = text.split_at(at);
+        let at = text.floor_char_boundary(MAX_CHUNK);
+        let (chunk, rest) = text.split_at(at);
         text = rest;
-        Some(piece)
+        Some(chunk)
     })
 }
 
@@ -118,17 +118,17 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn lengths_are_those_of_json() {
+    fn json_lengths_match_serde() {
         for text in ["", "plain", "a\"b\\c\nd\te\r", "\u{1}\u{1f}", "€😀"] {
             assert_eq!(json_len(text) + 2, serde_json::to_string(text).unwrap().len(), "{text:?}");
         }
     }
 
     #[test]
-    fn what_is_long_is_cut_and_says_so() {
-        assert_eq!(cut("short", 100), "short");
+    fn long_texts_are_truncated_visibly() {
+        assert_eq!(truncate("short", 100), "short");
         for long in ["x".repeat(5000), "\u{1}".repeat(5000), "😀".repeat(5000)] {
-            let short = cut(&long, 1000);
+            let short = truncate(&long, 1000);
             assert!(json_len(&short) <= 1000 && short.contains("more bytes]"), "{short}");
         }
         let value = json!({"a": "x".repeat(9000), "b": ["y".repeat(9000), "z"], "c": 1});
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_takes_no_more_than_is_said() {
+    fn no_value_exceeds_its_upper_bound() {
         let hard = "\u{1}\"\\\n€".repeat(9);
         let values = [
             json!(null),
@@ -150,15 +150,15 @@ mod tests {
             json!({ hard.clone(): hard, "": {}, "a": [[], [1]] }),
         ];
         for value in values {
-            assert!(value.to_string().len() <= at_most(&value), "{value}");
+            assert!(value.to_string().len() <= upper_bound(&value), "{value}");
         }
     }
 
     #[test]
-    fn pieces_join_to_the_whole() {
-        let text = "ä😀".repeat(CHUNK);
-        assert_eq!(pieces(&text).collect::<String>(), text);
-        assert!(pieces(&text).all(|piece| piece.len() <= CHUNK && !piece.is_empty()));
-        assert_eq!(pieces("").count(), 0);
+    fn chunks_join_to_the_whole() {
+        let text = "ä😀".repeat(MAX_CHUNK);
+        assert_eq!(chunks(&text).collect::<String>(), text);
+        assert!(chunks(&text).all(|chunk| chunk.len() <= MAX_CHUNK && !chunk.is_empty()));
+        assert_eq!(chunks("").count(), 0);
     }
 }

@@ -1,10 +1,13 @@
-//! From events to what the client is told: a state machine without a connection in it.
+//! Turns the events of a session into ACP updates: a pure state machine, without a connection.
 //!
-//! A view shows one session that the client has opened, and the subagents below it. Feeding it the same thing twice shows
-//! it once, so that the stored state may be fed again whenever events may be missing.
+//! A [`View`] covers one session that the client has opened, and the subagents below it. Feeding it the same thing
+//! twice shows it once, so the stored state can be fed again whenever events may be missing.
 
-mod child;
-mod stream;
+mod subagent;
+pub mod time;
+pub mod tool_call;
+mod transcript;
+pub mod unified_diff;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,78 +22,77 @@ use api::{
 };
 use indexmap::IndexSet;
 
-use crate::abilities::Abilities;
-use crate::changes::Changes;
-use crate::time;
-use child::Child;
-use stream::Stream;
+use crate::capabilities::Capabilities;
+use crate::editor::PendingChanges;
+use subagent::SubagentView;
+use transcript::Transcript;
 
-/// So many answers are known to have been shown to their end: more than are read again after a gap.
-const ENDED: usize = 256;
+/// Finished answers that are remembered: more than are read again after a gap.
+const MAX_FINISHED: usize = 256;
 
-/// Whose words a chunk holds.
+/// The kind of a text chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Voice {
-    /// The human's.
+pub enum ChunkKind {
+    /// From the user.
     User,
-    /// The agent's.
+    /// The agent's answer.
     Agent,
-    /// What it thinks.
+    /// The agent's reasoning.
     Thought,
 }
 
-/// A call that something is asked about, as the client knows it.
+/// The tool call that a question is about, as the client knows it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
-    /// The session on which the client knows the call.
+pub struct AskTarget {
+    /// The session on which the client sees the call.
     pub session: SessionId,
-    /// The call there.
+    /// The id of the call there.
     pub call: String,
-    /// The subagent that asks, if the client does not see its session.
-    pub by: Option<String>,
+    /// The name of the asking subagent, if the client does not see its session.
+    pub asking_agent: Option<String>,
 }
 
-/// What an event leads to.
+/// What to do after an event.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Act {
-    /// More text of a message.
-    Text(SessionId, Voice, String, String),
-    /// An update.
+pub enum Effect {
+    /// More text: the session, its kind, the message id, the text.
+    Text(SessionId, ChunkKind, String, String),
+    /// Send an update.
     Update(SessionId, Box<SessionUpdate>),
-    /// How far a call is: an older state that was not sent yet need not be sent.
+    /// Send the progress of a tool call: session, call id, update. It replaces an older one that was not sent yet.
     Progress(SessionId, String, Box<SessionUpdate>),
-    /// The human is asked for a permission.
-    Permission(Box<PermissionRequest>, Asked),
-    /// The human is asked a question.
-    Question(Box<QuestionRequest>, Asked),
-    /// Something was answered, here or elsewhere.
-    Settled(String),
-    /// The session has another agent, model or title now.
-    Changed(Box<Session>),
-    /// What can be chosen or run may be different now.
+    /// Ask the user for a permission.
+    Permission(Box<PermissionRequest>, AskTarget),
+    /// Ask the user a question.
+    Question(Box<QuestionRequest>, AskTarget),
+    /// The ask with this id was answered, here or elsewhere.
+    AskResolved(String),
+    /// The session's agent, model or title changed.
+    SessionChanged(Box<Session>),
+    /// The models, modes or commands may have changed.
     Refresh,
-    /// The session is gone.
-    Deleted,
+    /// The session was deleted.
+    SessionDeleted,
 }
 
-/// What was used since the last prompt.
+/// The tokens used since the last prompt.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Used {
-    /// Tokens of all steps.
+pub struct TurnUsage {
+    /// All tokens of all steps.
     pub total: u64,
-    /// Fresh input.
+    /// Uncached input.
     pub input: u64,
     /// Visible output.
     pub output: u64,
-    /// Thoughts.
+    /// Reasoning.
     pub thought: u64,
-    /// Input from the provider's cache.
+    /// Input read from the provider's cache.
     pub cached_read: u64,
-    /// Input that went into the cache.
+    /// Input written to the cache.
     pub cached_write: u64,
 }
 
-impl Used {
+impl TurnUsage {
     fn add(&mut self, tokens: &Tokens) {
         let parts = [tokens.input, tokens.output, tokens.reasoning, tokens.cache.read, tokens.cache.write];
         self.total += tokens.total.unwrap_or_else(|| parts.iter().sum());
@@ -102,296 +104,303 @@ impl Used {
     }
 }
 
-/// How much of a conversation will not change any more.
-pub struct Settled {
-    /// The newest messages of which nothing will.
+/// The part of a conversation that will not change any more.
+pub struct SettledHistory {
+    /// The newest complete messages.
     messages: Vec<MessageId>,
-    /// Those are the newest of all.
-    all: bool,
-    /// There are none before the first that was looked at.
+    /// Whether they include the newest message of the session.
+    includes_newest: bool,
+    /// Whether the session has no older messages than those that were read.
     whole: bool,
 }
 
-impl Settled {
-    /// Of the newest messages of a session, or of all: the `whole`.
+impl SettledHistory {
+    /// `messages` are the newest of a session; with `whole`, all of them.
     pub fn of(messages: &[MessageWithParts], whole: bool) -> Self {
-        let count = messages.iter().take_while(|message| stream::is_settled(message)).count();
-        let newest = messages[..count].iter().skip(count.saturating_sub(stream::MESSAGES));
+        let count = messages.iter().take_while(|message| transcript::is_complete(message)).count();
+        let newest = messages[..count].iter().skip(count.saturating_sub(transcript::MAX_MESSAGES));
         let newest = newest.map(|message| message.info.id().clone()).collect();
-        Self { messages: newest, all: count == messages.len(), whole }
+        Self { messages: newest, includes_newest: count == messages.len(), whole }
     }
 }
 
 /// What the client sees of one session and its subagents.
 pub struct View {
-    abilities: Abilities,
+    capabilities: Capabilities,
     directory: PathBuf,
-    changes: Changes,
-    root: Stream,
-    children: HashMap<SessionId, Child>,
+    changes: PendingChanges,
+    root: Transcript,
+    subagents: HashMap<SessionId, SubagentView>,
     title: String,
-    /// How many tokens the model takes; 0 is unknown.
-    context: u64,
+    /// The size of the model's context in tokens; 0 if unknown.
+    context_size: u64,
     /// Tokens in the context after the last step.
-    used: u64,
+    context_tokens: u64,
     cost: f64,
-    turn: Used,
-    /// The usage that was told last: tokens, the size of the context, and the cost.
-    told: Option<(u64, u64, f64)>,
-    /// The newest answers that were shown to their end.
-    ended: IndexSet<MessageId>,
+    turn_usage: TurnUsage,
+    /// The usage that was sent last: tokens, context size, cost.
+    last_usage: Option<(u64, u64, f64)>,
+    /// The newest answers that were shown completely.
+    finished: IndexSet<MessageId>,
 }
 
 impl View {
-    /// A view of that session; nothing of it was shown yet.
-    pub fn new(session: &Session, abilities: Abilities, changes: Changes) -> Self {
+    /// A view of a session of which nothing was shown yet.
+    pub fn new(session: &Session, capabilities: Capabilities, changes: PendingChanges) -> Self {
         Self {
-            abilities,
+            capabilities,
             directory: PathBuf::from(&session.directory),
             changes,
-            root: Stream::new(session.id.clone(), PathBuf::from(&session.directory), true),
-            children: HashMap::new(),
+            root: Transcript::new(session.id.clone(), PathBuf::from(&session.directory), true),
+            subagents: HashMap::new(),
             title: session.title.clone(),
-            context: 0,
-            used: 0,
+            context_size: 0,
+            context_tokens: 0,
             cost: session.cost.unwrap_or_default().0,
-            turn: Used::default(),
-            told: None,
-            ended: IndexSet::new(),
+            turn_usage: TurnUsage::default(),
+            last_usage: None,
+            finished: IndexSet::new(),
         }
     }
 
-    /// The client writes this prompt itself, so it is not shown to it. A new turn is counted from here.
-    pub fn prompted(&mut self, message: &MessageId, context: u64) {
-        self.root.own(message);
-        self.context = context;
-        self.turn = Used::default();
-        self.told = None;
+    /// Starts a turn with a prompt of the client, which is not echoed to it. Usage is counted from here.
+    pub fn begin_turn(&mut self, message: &MessageId, context: u64) {
+        self.root.add_own_message(message);
+        self.context_size = context;
+        self.turn_usage = TurnUsage::default();
+        self.last_usage = None;
     }
 
-    /// The client writes this message into a turn that runs.
-    pub fn steered(&mut self, message: &MessageId) {
-        self.root.own(message);
+    /// Registers a message that the client sends into a running turn, so that it is not echoed.
+    pub fn add_own_message(&mut self, message: &MessageId) {
+        self.root.add_own_message(message);
     }
 
-    /// What the turn used so far.
-    pub fn turn(&self) -> Used {
-        self.turn
+    /// The usage of the turn so far.
+    pub fn turn_usage(&self) -> TurnUsage {
+        self.turn_usage
     }
 
-    /// The newest answers that were shown to their end, in the order of their ends.
-    pub fn ended(&self) -> &IndexSet<MessageId> {
-        &self.ended
+    /// The newest answers that were shown completely, in the order in which they finished.
+    pub fn finished_answers(&self) -> &IndexSet<MessageId> {
+        &self.finished
     }
 
-    /// What is settled of a conversation counts as shown.
-    pub fn skip(&mut self, settled: Settled) {
+    /// Marks a settled history as shown.
+    pub fn mark_shown(&mut self, settled: SettledHistory) {
         if let Some(last) = settled.messages.last() {
-            self.root.list(settled.messages.iter(), settled.whole);
+            self.root.set_order(settled.messages.iter(), settled.whole);
             self.root.settle(last);
         }
-        if settled.all {
-            self.root.rest();
+        if settled.includes_newest {
+            self.root.on_idle();
         }
     }
 
-    /// These are the newest messages of the session, oldest first; `whole` if there are no others.
-    pub fn list<'a>(&mut self, messages: impl DoubleEndedIterator<Item = &'a MessageId>, whole: bool) {
-        self.root.list(messages, whole);
+    /// Sets the order of the newest messages, oldest first; `whole` if there are no older ones.
+    pub fn set_order<'a>(&mut self, messages: impl DoubleEndedIterator<Item = &'a MessageId>, whole: bool) {
+        self.root.set_order(messages, whole);
     }
 
-    /// Shows what is stored: the whole conversation, or what may be missing of it. Text that is still being written is left to
-    /// the events: they begin with all of it, and what is stored may lag behind.
-    pub fn stored(&mut self, message: MessageWithParts, replay: bool) -> Vec<Act> {
-        let mut acts = Vec::new();
+    /// Shows a stored message. Text that is still streaming is left to the events: they begin with all of it, and the
+    /// stored text may lag behind.
+    pub fn show_stored(&mut self, message: MessageWithParts, replay: bool) -> Vec<Effect> {
+        let mut effects = Vec::new();
         let session = message.info.session_id().clone();
         self.message(&session, &message.info);
-        for part in message.parts.iter().filter(|part| !stream::is_growing(part)) {
-            self.part(&session, part, replay, &mut acts);
+        for part in message.parts.iter().filter(|part| !transcript::is_streaming(part)) {
+            self.part(&session, part, replay, &mut effects);
         }
-        acts
+        effects
     }
 
-    /// What an event leads to.
-    pub fn event(&mut self, event: &EventBody) -> Vec<Act> {
-        let mut acts = Vec::new();
+    /// Processes an event.
+    pub fn show_event(&mut self, event: &EventBody) -> Vec<Effect> {
+        let mut effects = Vec::new();
         match event {
             EventBody::MessageUpdated { session_id, info } => self.message(session_id, info),
-            EventBody::PartUpdated { session_id, part, .. } => self.part(session_id, part, false, &mut acts),
+            EventBody::PartUpdated { session_id, part, .. } => self.part(session_id, part, false, &mut effects),
             EventBody::PartDelta { session_id, part_id, field, delta, .. } if field == "text" => {
-                self.delta(session_id, part_id, delta, &mut acts);
+                self.delta(session_id, part_id, delta, &mut effects);
             }
             EventBody::TodoUpdated { session_id, todos } => {
-                let shown = self.shows(session_id);
-                acts.extend(shown.map(|session| Act::Update(session, Box::new(SessionUpdate::Plan(plan(todos))))));
+                let shown = self.visible_session(session_id);
+                effects
+                    .extend(shown.map(|session| Effect::Update(session, Box::new(SessionUpdate::Plan(plan(todos))))));
             }
-            EventBody::SessionCreated { info, .. } => self.born(info, &mut acts),
-            EventBody::SessionUpdated { session_id, info } => self.session(session_id, info, &mut acts),
-            EventBody::SessionStatus { session_id, status } => self.status(session_id, status, &mut acts),
+            EventBody::SessionCreated { info, .. } => self.subagent_created(info, &mut effects),
+            EventBody::SessionUpdated { session_id, info } => self.session_updated(session_id, info, &mut effects),
+            EventBody::SessionStatus { session_id, status } => self.status(session_id, status, &mut effects),
             EventBody::SessionError { session_id: Some(session_id), error: Some(error) }
                 if !matches!(error, api::MessageError::MessageAbortedError(_)) =>
             {
-                self.notice(session_id, NoticeSeverity::Error, error.message(), &mut acts);
+                self.notice(session_id, NoticeSeverity::Error, error.message(), &mut effects);
             }
             EventBody::SessionNotice { session_id, message } => {
-                self.notice(session_id, NoticeSeverity::Error, message, &mut acts);
+                self.notice(session_id, NoticeSeverity::Error, message, &mut effects);
             }
-            // About no session: an edit of the configuration that does not count.
+            // Not about a session: a configuration edit that was rejected.
             EventBody::SessionError { session_id: None, error: Some(error) } => {
-                self.notice(&self.root.session, NoticeSeverity::Error, error.message(), &mut acts);
+                self.notice(&self.root.session, NoticeSeverity::Error, error.message(), &mut effects);
             }
             EventBody::SessionCompacted { session_id } => {
-                if let Some(session) = self.shows(session_id).filter(|_| self.abilities.compaction) {
+                if let Some(session) = self.visible_session(session_id).filter(|_| self.capabilities.compaction) {
                     let update = CompactionUpdate::new(api::EventId::new().to_string(), CompactionStatus::Completed);
-                    acts.push(Act::Update(session, Box::new(SessionUpdate::CompactionUpdate(update))));
+                    effects.push(Effect::Update(session, Box::new(SessionUpdate::CompactionUpdate(update))));
                 }
             }
             EventBody::PermissionAsked(request) => {
-                if let Some(asked) = self.asked(&request.session_id, request.tool.as_ref(), &mut acts) {
-                    acts.push(Act::Permission(request.clone(), asked));
+                if let Some(target) = self.ask_target(&request.session_id, request.tool.as_ref(), &mut effects) {
+                    effects.push(Effect::Permission(request.clone(), target));
                 }
             }
             EventBody::QuestionAsked(request) => {
-                if let Some(asked) = self.asked(&request.session_id, request.tool.as_ref(), &mut acts) {
-                    acts.push(Act::Question(request.clone(), asked));
+                if let Some(target) = self.ask_target(&request.session_id, request.tool.as_ref(), &mut effects) {
+                    effects.push(Effect::Question(request.clone(), target));
                 }
             }
             EventBody::PermissionReplied { session_id, request_id, .. } => {
-                self.answered(session_id, request_id.as_str(), &mut acts);
+                self.ask_resolved(session_id, request_id.as_str(), &mut effects);
             }
             EventBody::QuestionReplied { session_id, request_id, .. }
             | EventBody::QuestionRejected { session_id, request_id } => {
-                self.answered(session_id, request_id.as_str(), &mut acts);
+                self.ask_resolved(session_id, request_id.as_str(), &mut effects);
             }
             EventBody::SessionDeleted { session_id, .. } if *session_id == self.root.session => {
-                acts.push(Act::Deleted);
+                effects.push(Effect::SessionDeleted);
             }
             EventBody::InstanceDisposed { .. }
             | EventBody::McpToolsChanged { .. }
             | EventBody::CatalogUpdated {}
-            | EventBody::ServerConnected {} => acts.push(Act::Refresh),
+            | EventBody::ServerConnected {} => effects.push(Effect::Refresh),
             _ => {}
         }
-        acts
+        effects
     }
 
-    /// The session on which the client sees what happens in that one: itself, or none.
-    fn shows(&self, session: &SessionId) -> Option<SessionId> {
-        let seen = *session == self.root.session || (self.abilities.subagents && self.children.contains_key(session));
-        seen.then(|| session.clone())
+    /// The session on which the client sees this session's updates: itself, or none.
+    fn visible_session(&self, session: &SessionId) -> Option<SessionId> {
+        let is_visible =
+            *session == self.root.session || (self.capabilities.subagents && self.subagents.contains_key(session));
+        is_visible.then(|| session.clone())
     }
 
     fn message(&mut self, session: &SessionId, info: &Message) {
         if *session != self.root.session {
-            return self.child_message(session, info);
+            return self.subagent_message(session, info);
         }
         self.root.message(info);
         if let Message::Assistant(answer) = info
             && answer.time.completed.is_some()
-            && self.ended.insert(answer.id.clone())
-            && self.ended.len() > 2 * ENDED
+            && self.finished.insert(answer.id.clone())
+            && self.finished.len() > 2 * MAX_FINISHED
         {
-            self.ended.drain(..ENDED);
+            self.finished.drain(..MAX_FINISHED);
         }
     }
 
-    fn part(&mut self, session: &SessionId, part: &Part, replay: bool, acts: &mut Vec<Act>) {
+    fn part(&mut self, session: &SessionId, part: &Part, replay: bool, effects: &mut Vec<Effect>) {
         if *session != self.root.session {
-            return self.child_part(session, part, replay, acts);
+            return self.subagent_part(session, part, replay, effects);
         }
         if let Part::StepFinish(step) = part
-            && self.root.first(step)
+            && self.root.is_new_step(step)
         {
-            self.count(step, replay, acts);
+            self.count_step(step, replay, effects);
         }
         if let Part::Tool(tool) = part {
-            self.bind(session, tool);
+            self.link_task_call(session, tool);
         }
         let progress = part.as_tool().and_then(|tool| self.task_progress(tool));
-        self.root.part(part, replay, &self.changes, progress, acts);
+        self.root.part(part, replay, &self.changes, progress, effects);
     }
 
-    fn delta(&mut self, session: &SessionId, part: &api::PartId, delta: &str, acts: &mut Vec<Act>) {
+    fn delta(&mut self, session: &SessionId, part: &api::PartId, delta: &str, effects: &mut Vec<Effect>) {
         if *session == self.root.session {
-            return self.root.delta(part, delta, acts);
+            return self.root.delta(part, delta, effects);
         }
-        self.child_delta(session, part, delta, acts);
+        self.subagent_delta(session, part, delta, effects);
     }
 
-    fn count(&mut self, step: &StepFinishPart, replay: bool, acts: &mut Vec<Act>) {
-        self.used = step.tokens.input + step.tokens.cache.read + step.tokens.cache.write;
+    fn count_step(&mut self, step: &StepFinishPart, replay: bool, effects: &mut Vec<Effect>) {
+        self.context_tokens = step.tokens.input + step.tokens.cache.read + step.tokens.cache.write;
         if replay {
             return;
         }
-        self.turn.add(&step.tokens);
+        self.turn_usage.add(&step.tokens);
         self.cost += step.cost.0;
-        acts.extend(self.usage());
+        effects.extend(self.usage_update());
     }
 
-    /// How full the context is, and what the session cost, unless that was told already.
-    pub fn usage(&mut self) -> Option<Act> {
-        let usage = (self.used, self.context, (self.cost * 1e9).round() / 1e9);
-        if self.told.replace(usage) == Some(usage) {
+    /// The context and cost of the session, unless they were sent already.
+    pub fn usage_update(&mut self) -> Option<Effect> {
+        let usage = (self.context_tokens, self.context_size, (self.cost * 1e9).round() / 1e9);
+        if self.last_usage.replace(usage) == Some(usage) {
             return None;
         }
         let (used, context, cost) = usage;
         let update = UsageUpdate::new(used, context).cost(Cost::new(cost, "USD"));
-        Some(Act::Update(self.root.session.clone(), Box::new(SessionUpdate::UsageUpdate(update))))
+        Some(Effect::Update(self.root.session.clone(), Box::new(SessionUpdate::UsageUpdate(update))))
     }
 
-    fn session(&mut self, session: &SessionId, info: &Session, acts: &mut Vec<Act>) {
+    fn session_updated(&mut self, session: &SessionId, info: &Session, effects: &mut Vec<Effect>) {
         if *session != self.root.session {
-            return self.renamed(session, info, acts);
+            return self.subagent_updated(session, info, effects);
         }
         if info.title != self.title {
             self.title.clone_from(&info.title);
             let update = SessionInfoUpdate::new().title(info.title.clone()).updated_at(time::iso(info.time.updated));
-            acts.push(Act::Update(session.clone(), Box::new(SessionUpdate::SessionInfoUpdate(update))));
+            effects.push(Effect::Update(session.clone(), Box::new(SessionUpdate::SessionInfoUpdate(update))));
         }
-        acts.push(Act::Changed(Box::new(info.clone())));
+        effects.push(Effect::SessionChanged(Box::new(info.clone())));
     }
 
-    fn status(&mut self, session: &SessionId, status: &SessionStatus, acts: &mut Vec<Act>) {
+    fn status(&mut self, session: &SessionId, status: &SessionStatus, effects: &mut Vec<Effect>) {
         match status {
             SessionStatus::Retry { attempt, message, next, .. } => {
                 let seconds = (next - api::now()).max(0) / 1000;
                 let text = format!("Attempt {attempt} failed; the next one is in {seconds} s: {message}");
-                self.notice(session, NoticeSeverity::Warning, &text, acts);
+                self.notice(session, NoticeSeverity::Warning, &text, effects);
             }
             SessionStatus::Idle if *session == self.root.session => {
-                self.root.rest();
+                self.root.on_idle();
             }
-            SessionStatus::Idle | SessionStatus::Busy => self.child_status(session, status, acts),
+            SessionStatus::Idle | SessionStatus::Busy => self.subagent_status(session, status, effects),
         }
     }
 
-    /// Something that the human should know; told to clients that can show it.
-    fn notice(&self, session: &SessionId, severity: NoticeSeverity, text: &str, acts: &mut Vec<Act>) {
-        if let Some(session) = self.shows(session).filter(|_| self.abilities.notices) {
-            let title = crate::size::cut(if text.is_empty() { "Something went wrong" } else { text }, 4 << 10);
+    /// A notice for the user, if the client shows notices.
+    fn notice(&self, session: &SessionId, severity: NoticeSeverity, text: &str, effects: &mut Vec<Effect>) {
+        if let Some(session) = self.visible_session(session).filter(|_| self.capabilities.notices) {
+            let title = crate::size::truncate(if text.is_empty() { "Something went wrong" } else { text }, 4 << 10);
             let update = SessionUpdate::Notice(Notice::new(severity, title));
-            acts.push(Act::Update(session, Box::new(update)));
+            effects.push(Effect::Update(session, Box::new(update)));
         }
     }
 
-    /// Where the client sees the call that asks. A call of a subagent that it does not see is shown on the session itself.
-    fn asked(&mut self, session: &SessionId, tool: Option<&ToolRef>, acts: &mut Vec<Act>) -> Option<Asked> {
+    /// Where the client sees the call that asks. A call of an invisible subagent is shown on the root session.
+    fn ask_target(
+        &mut self,
+        session: &SessionId,
+        tool: Option<&ToolRef>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<AskTarget> {
         if *session == self.root.session {
-            let call = self.root.call_of(tool, acts);
-            return Some(Asked { session: session.clone(), call, by: None });
+            let call = self.root.client_call_id(tool, effects);
+            return Some(AskTarget { session: session.clone(), call, asking_agent: None });
         }
-        self.child_asked(session, tool, acts)
+        self.subagent_ask_target(session, tool, effects)
     }
 
-    fn answered(&mut self, session: &SessionId, ask: &str, acts: &mut Vec<Act>) {
-        if *session == self.root.session || self.children.contains_key(session) {
-            acts.push(Act::Settled(ask.to_owned()));
-            self.child_answered(session, acts);
+    fn ask_resolved(&mut self, session: &SessionId, ask: &str, effects: &mut Vec<Effect>) {
+        if *session == self.root.session || self.subagents.contains_key(session) {
+            effects.push(Effect::AskResolved(ask.to_owned()));
+            self.subagent_ask_resolved(session, effects);
         }
     }
 }
 
-/// The plan that a todo list is.
+/// A todo list as an ACP plan.
 pub fn plan(todos: &[Todo]) -> Plan {
     let entry = |todo: &Todo| {
         let priority = match todo.priority.as_str() {
@@ -402,7 +411,7 @@ pub fn plan(todos: &[Todo]) -> Plan {
         let (status, content) = match todo.status.as_str() {
             "completed" => (PlanEntryStatus::Completed, todo.content.clone()),
             "in_progress" => (PlanEntryStatus::InProgress, todo.content.clone()),
-            // There is no such state, and it is not open any more.
+            // ACP has no such state, and the entry is not open any more.
             "cancelled" => (PlanEntryStatus::Completed, format!("{} (cancelled)", todo.content)),
             _ => (PlanEntryStatus::Pending, todo.content.clone()),
         };
@@ -411,7 +420,7 @@ pub fn plan(todos: &[Todo]) -> Plan {
     Plan::new(todos.iter().map(entry).collect())
 }
 
-/// An update of a call.
+/// An update of a tool call.
 fn call_update(
     call: impl Into<String>,
     fields: agent_client_protocol_schema::v1::ToolCallUpdateFields,

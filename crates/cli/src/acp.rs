@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::acp::rpc::{ByteSink, ByteSource};
-use ::acp::{Brought, Local, Login, Options};
+use ::acp::{McpOwners, LocalEngine, Login, AgentOptions};
 use api::{Environment, Host, SessionId};
 use engine::{Engine, WatchdogScope};
 
@@ -25,12 +25,12 @@ pub async fn acp(args: &Acp, world: &World) -> anyhow::Result<()> {
         }
     };
     let program = std::env::current_exe().map_or_else(|_| "trefoil".into(), |path| path.to_string_lossy().into_owned());
-    let options = Options {
+    let options = AgentOptions {
         host,
-        local: engine.clone().map(|engine| Arc::new(Own(engine)) as Arc<dyn Local>),
+        local: engine.clone().map(|engine| Arc::new(Own(engine)) as Arc<dyn LocalEngine>),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         login: Login { program, command: vec!["acp".to_owned()], args: vec!["--login".to_owned()] },
-        brought: Brought::default(),
+        mcp_owners: McpOwners::default(),
     };
     let (source, sink) = (ByteSource::new(tokio::io::stdin()), ByteSink::new(tokio::io::stdout()));
     ::acp::serve(options, source, sink, stop.token).await;
@@ -43,7 +43,7 @@ pub async fn acp(args: &Acp, world: &World) -> anyhow::Result<()> {
 /// The engine of this process.
 struct Own(Engine);
 
-impl Local for Own {
+impl LocalEngine for Own {
     fn disk(&self) -> Arc<dyn Environment> {
         Arc::new(tools::LocalEnvironment)
     }

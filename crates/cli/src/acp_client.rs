@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ::acp::client::{
-    Answer, Client, ClientError, Event, Events, Form, Options, Permission, Program, Read, Root, Session,
+    PermissionChoice, Client, ClientError, Event, Events, Form, ClientOptions, Permission, AgentProcess, FieldInput, Root, Session,
 };
 use anyhow::Context as _;
 use exec::{Exec, Spec};
@@ -39,12 +39,12 @@ pub async fn acp_client(args: &AcpClient, world: &World) -> anyhow::Result<()> {
     let root = Root::new(&directory).map_err(unusable)?;
     let program = std::env::current_exe().context("the path of this program cannot be read")?;
     let directory = root.path().to_owned();
-    let options = Options {
+    let options = ClientOptions {
         root,
         exec: Exec::supervised(program, None),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        patience: Duration::from_secs(args.timeout),
-        desk: None,
+        timeout: Duration::from_secs(args.timeout),
+        context: None,
     };
     let spec = Spec::shell(Path::new("/bin/sh"), &args.agent, &directory);
     let (client, events, program) = Client::start(spec, options).await?;
@@ -141,10 +141,10 @@ impl Talk<'_> {
     }
 
     /// Ends the agent. If it broke off, what it complained about says why.
-    async fn end(self, mut program: Program, result: anyhow::Result<()>) -> anyhow::Result<()> {
+    async fn end(self, mut program: AgentProcess, result: anyhow::Result<()>) -> anyhow::Result<()> {
         self.client.close().await;
         let failed = result.as_ref().is_err_and(|error| error.is::<ClientError>());
-        let complaint = if failed { program.complaints().await } else { String::new() };
+        let complaint = if failed { program.stderr_tail().await } else { String::new() };
         if let Err(error) = program.end().await {
             tracing::warn!(%error, "the agent did not end well");
         }
@@ -181,7 +181,7 @@ impl Human {
 
     /// Answers a permission: by policy, or by hand where there is a terminal.
     async fn decide(&mut self, permission: Permission) -> anyhow::Result<()> {
-        if !permission.is_asked() && self.granted.covers(&permission.call) {
+        if !permission.is_from_agent() && self.granted.covers(&permission.call) {
             permission.allow();
             return Ok(());
         }
@@ -197,7 +197,7 @@ impl Human {
                     line = self.typed.line() => match line {
                         None => break None,
                         Some(line) if pages.turn(&line) => self.show.ask(&pages),
-                        Some(line) => match show::choose(&permission.answers, &line) {
+                        Some(line) => match show::choose(&permission.choices, &line) {
                             // Only a no is taken before the end was seen.
                             Some(answer) if pages.is_last() || answer.kind.starts_with("reject") => {
                                 break Some(answer.clone());
@@ -212,10 +212,10 @@ impl Human {
                 Policy::Allow => ["allow_once", "allow_always"],
                 Policy::Ask | Policy::Reject => ["reject_once", "reject_always"],
             };
-            permission.of_kind(&kinds).cloned()
+            permission.choice_of_kind(&kinds).cloned()
         };
         self.show.decision(&permission, chosen.as_ref())?;
-        if permission.is_asked() {
+        if permission.is_from_agent() {
             self.granted.note(&permission.call, chosen.as_ref());
         }
         match chosen {
@@ -228,7 +228,7 @@ impl Human {
     /// Fills a form in: by policy, or by hand where there is a terminal.
     async fn fill(&mut self, form: Form) -> anyhow::Result<()> {
         let content = match self.policy {
-            Policy::Allow => form.usual(),
+            Policy::Allow => form.default_content(),
             Policy::Ask if self.is_asked() => match self.fill_by_hand(&form).await {
                 Some(content) => Some(content),
                 None => {
@@ -261,9 +261,9 @@ impl Human {
                     () = form.withdrawn() => None,
                     line = self.typed.line() => line,
                 };
-                match field.read(&line?) {
-                    Some(Read::Value(value)) => drop(content.insert(field.key.clone(), value)),
-                    Some(Read::Nothing) => {}
+                match field.parse(&line?) {
+                    Some(FieldInput::Value(value)) => drop(content.insert(field.key.clone(), value)),
+                    Some(FieldInput::Empty) => {}
                     None => {
                         self.show.field(field);
                         continue;
@@ -288,7 +288,7 @@ struct Grant {
 
 impl Granted {
     /// Remembers what an allowed call is about.
-    fn note(&mut self, call: &Value, answer: Option<&Answer>) {
+    fn note(&mut self, call: &Value, answer: Option<&PermissionChoice>) {
         let always = match answer.map(|answer| answer.kind.as_str()) {
             Some("allow_always") => true,
             Some("allow_once") => false,

@@ -1,4 +1,4 @@
-//! One connection to a server: the handshake, and requests with a limit.
+//! One connection to a server: the handshake, and requests with limits.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,78 +12,70 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::Error;
-use crate::http::Http;
-use crate::message::beginning;
-use crate::peer::Peer;
-use crate::stdio::Stdio;
+use crate::rpc::{Peer, truncated};
+use crate::transport::Transport;
 
-/// The version that we speak; a server may answer with an older one.
+/// The protocol version that we offer; a server may choose an older one.
 const VERSION: &str = "2025-06-18";
-/// The most pages of one list, and the most entries.
+/// The most pages and entries of one list.
 const PAGES_MAX: usize = 100;
 const ENTRIES_MAX: usize = 10_000;
-/// The longest that a call may take, however much progress it makes.
+/// The longest that a call may take, however much progress it reports.
 const CALL_MAX: Duration = Duration::from_secs(3600);
-/// How long taking a request back may take.
-const CANCEL_WAIT: Duration = Duration::from_secs(5);
+/// How long sending a cancellation may take.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest instructions of a server.
 const INSTRUCTIONS_MAX: usize = 16 << 10;
 
-/// How messages travel.
-pub(crate) enum Transport {
-    Stdio(Stdio),
-    Http(Http),
-}
-
-/// What a connection's tasks need. Dropping it ends the server, if it is a program.
-pub(crate) struct Wires {
+/// What the tasks of a connection share. Dropping it ends a local server.
+pub(crate) struct ConnectionContext {
     pub(crate) peer: Arc<Peer>,
     pub(crate) end: CancellationToken,
     pub(crate) tasks: TaskTracker,
 }
 
-impl Wires {
+impl ConnectionContext {
     pub(crate) fn new(root: String) -> Self {
         Self { peer: Arc::new(Peer::new(root)), end: CancellationToken::new(), tasks: TaskTracker::new() }
     }
 }
 
-impl Drop for Wires {
+impl Drop for ConnectionContext {
     fn drop(&mut self) {
         self.end.cancel();
     }
 }
 
-/// A connection.
+/// A connection to a server.
 pub(crate) struct Client {
-    wires: Wires,
+    context: ConnectionContext,
     transport: Transport,
     capabilities: Json,
-    /// What the server wants its models to know.
+    /// The server's instructions for models.
     pub(crate) instructions: Option<String>,
 }
 
-/// What limits a request.
-pub(crate) struct Limits<'a> {
+/// The limits of a request.
+pub(crate) struct RequestLimits<'a> {
     /// How long the server may be silent.
     pub timeout: Duration,
-    /// Ends it early.
+    /// Cancels the request.
     pub cancel: &'a CancellationToken,
-    /// Told what the server says meanwhile.
+    /// Receives the server's progress messages.
     pub progress: &'a (dyn Fn(String) + Send + Sync),
 }
 
 impl Client {
-    /// Shakes hands.
+    /// Performs the handshake.
     pub(crate) async fn open(
-        wires: Wires,
+        context: ConnectionContext,
         transport: Transport,
         version: &str,
         limit: Duration,
     ) -> Result<Self, Error> {
         #[derive(serde::Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Hello {
+        struct InitializeResult {
             #[serde(default)]
             protocol_version: String,
             #[serde(default)]
@@ -91,69 +83,69 @@ impl Client {
             #[serde(default)]
             instructions: Option<String>,
         }
-        let mut client = Self { wires, transport, capabilities: Json::Null, instructions: None };
+        let mut client = Self { context, transport, capabilities: Json::Null, instructions: None };
         let params = json!({
             "protocolVersion": VERSION,
             "capabilities": { "roots": {} },
             "clientInfo": { "name": "trefoil", "version": version },
         });
-        let hello: Hello = client.ask("initialize", params, limit).await?;
-        client.capabilities = hello.capabilities;
-        let instructions = hello.instructions.map(|text| beginning(&text, INSTRUCTIONS_MAX));
+        let result: InitializeResult = client.simple_request("initialize", params, limit).await?;
+        client.capabilities = result.capabilities;
+        let instructions = result.instructions.map(|text| truncated(&text, INSTRUCTIONS_MAX));
         client.instructions = instructions.filter(|text| !text.is_empty());
         let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string();
         match &client.transport {
             Transport::Stdio(stdio) => stdio.send(initialized.into_bytes()).await?,
             Transport::Http(http) => {
-                http.agree(&hello.protocol_version);
-                let sent = timeout(limit, http.send(initialized.as_bytes(), &client.wires.peer)).await;
+                http.set_version(&result.protocol_version);
+                let sent = timeout(limit, http.send(initialized.as_bytes(), &client.context.peer)).await;
                 sent.map_err(|_| Error::Timeout(limit))??;
-                if http.answers_at_once() && client.announces() {
-                    let (listen, end) = (http.clone().listen(client.wires.peer.clone()), client.wires.end.clone());
-                    client.wires.tasks.spawn(async move { end.run_until_cancelled(listen).await });
+                if http.responds_inline() && client.announces_changes() {
+                    let (listen, end) = (http.clone().listen(client.context.peer.clone()), client.context.end.clone());
+                    client.context.tasks.spawn(async move { end.run_until_cancelled(listen).await });
                 }
             }
         }
         Ok(client)
     }
 
-    /// Whether the server has that.
+    /// Whether the server has a capability.
     pub(crate) fn has(&self, what: &str) -> bool {
         self.capabilities.get(what).is_some_and(Json::is_object)
     }
 
-    /// Whether it tells when its tools or prompts are others.
-    fn announces(&self) -> bool {
-        let tells = |what: &str| self.capabilities.pointer(what) == Some(&Json::Bool(true));
-        tells("/tools/listChanged") || tells("/prompts/listChanged")
+    /// Whether it announces changes of its tools or prompts.
+    fn announces_changes(&self) -> bool {
+        let announces = |what: &str| self.capabilities.pointer(what) == Some(&Json::Bool(true));
+        announces("/tools/listChanged") || announces("/prompts/listChanged")
     }
 
     pub(crate) fn peer(&self) -> &Peer {
-        &self.wires.peer
+        &self.context.peer
     }
 
-    /// Ends the connection, and waits until the server is gone, if it is a program.
+    /// Ends the connection, and waits until a local server is gone.
     pub(crate) async fn close(&self) {
         if let Transport::Http(http) = &self.transport {
             http.close().await;
         }
-        self.wires.end.cancel();
-        self.wires.tasks.close();
-        self.wires.tasks.wait().await;
+        self.context.end.cancel();
+        self.context.tasks.close();
+        self.context.tasks.wait().await;
     }
 
-    /// A request that nobody cancels.
-    pub(crate) async fn ask<T: DeserializeOwned>(
+    /// Sends a request that is not cancelled.
+    pub(crate) async fn simple_request<T: DeserializeOwned>(
         &self,
         method: &str,
         params: Json,
         limit: Duration,
     ) -> Result<T, Error> {
-        let limits = Limits { timeout: limit, cancel: &CancellationToken::new(), progress: &|_| {} };
+        let limits = RequestLimits { timeout: limit, cancel: &CancellationToken::new(), progress: &|_| {} };
         self.request(method, params, &limits).await
     }
 
-    /// All pages of a list.
+    /// Reads all pages of a list.
     pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -164,10 +156,12 @@ impl Client {
         let mut cursor: Option<String> = None;
         for _ in 0..PAGES_MAX {
             let params = cursor.as_ref().map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
-            let mut page: std::collections::HashMap<String, Box<RawValue>> = self.ask(method, params, limit).await?;
-            let entries = page.remove(key).ok_or_else(|| Error::Answer(format!("{method} gives no {key}")))?;
+            let mut page: std::collections::HashMap<String, Box<RawValue>> =
+                self.simple_request(method, params, limit).await?;
+            let entries =
+                page.remove(key).ok_or_else(|| Error::InvalidResponse(format!("{method} returns no {key}")))?;
             let entries: Vec<Box<RawValue>> = decode(&entries)?;
-            // One entry that makes no sense does not spoil the rest.
+            // An invalid entry does not spoil the rest.
             all.extend(entries.iter().filter_map(|entry| serde_json::from_str(entry.get()).ok()));
             let next = page.remove("nextCursor").and_then(|next| serde_json::from_str(next.get()).ok());
             if next.is_none() || next == cursor || all.len() >= ENTRIES_MAX {
@@ -179,15 +173,15 @@ impl Client {
         Ok(all)
     }
 
-    /// A request and its answer.
+    /// Sends a request and waits for the response.
     pub(crate) async fn request<T: DeserializeOwned>(
         &self,
         method: &str,
         mut params: Json,
-        limits: &Limits<'_>,
+        limits: &RequestLimits<'_>,
     ) -> Result<T, Error> {
-        let mut waiting = self.wires.peer.expect()?;
-        let id = waiting.id;
+        let mut request = self.context.peer.register()?;
+        let id = request.id;
         if method == "tools/call" {
             params["_meta"] = json!({ "progressToken": id });
         }
@@ -199,18 +193,18 @@ impl Client {
         loop {
             tokio::select! {
                 biased;
-                answer = &mut waiting.answer => {
-                    return decode(&answer.map_err(|_| Error::Forgotten)??);
+                response = &mut request.response => {
+                    return decode(&response.map_err(|_| Error::SessionLost)??);
                 }
                 sent = &mut send, if sending => {
                     sent?;
                     sending = false;
-                    // An answer would have come by now, and is taken first.
-                    if matches!(&self.transport, Transport::Http(http) if http.answers_at_once()) {
+                    // A response would have arrived by now; the `select` takes it first.
+                    if matches!(&self.transport, Transport::Http(http) if http.responds_inline()) {
                         deadline = deadline.min(Instant::now());
                     }
                 }
-                Some(text) = waiting.progress.recv() => {
+                Some(text) = request.progress.recv() => {
                     deadline = (Instant::now() + limits.timeout).min(start + CALL_MAX);
                     if !text.is_empty() {
                         (limits.progress)(text);
@@ -218,13 +212,13 @@ impl Client {
                 }
                 () = sleep_until(deadline) => {
                     if sending || !matches!(&self.transport, Transport::Http(_)) {
-                        self.take_back(method, id, "timed out");
+                        self.cancel_request(method, id, "timed out");
                         return Err(Error::Timeout(limits.timeout));
                     }
-                    return Err(Error::Answer("it ended before there was a result".to_owned()));
+                    return Err(Error::InvalidResponse("it ended before there was a result".to_owned()));
                 }
                 () = limits.cancel.cancelled() => {
-                    self.take_back(method, id, "aborted");
+                    self.cancel_request(method, id, "aborted");
                     return Err(Error::Cancelled);
                 }
             }
@@ -234,12 +228,12 @@ impl Client {
     async fn send(&self, message: Vec<u8>) -> Result<(), Error> {
         match &self.transport {
             Transport::Stdio(stdio) => stdio.send(message).await,
-            Transport::Http(http) => http.send(&message, &self.wires.peer).await,
+            Transport::Http(http) => http.send(&message, &self.context.peer).await,
         }
     }
 
-    /// Tells the server that nobody waits for an answer any more.
-    fn take_back(&self, method: &str, id: u64, reason: &str) {
+    /// Cancels a request at the server.
+    fn cancel_request(&self, method: &str, id: u64, reason: &str) {
         if method == "initialize" {
             return;
         }
@@ -249,9 +243,9 @@ impl Client {
         match &self.transport {
             Transport::Stdio(stdio) => stdio.try_send(message),
             Transport::Http(http) => {
-                let (http, peer) = (http.clone(), self.wires.peer.clone());
-                self.wires.tasks.spawn(async move {
-                    let _ = timeout(CANCEL_WAIT, http.send(&message, &peer)).await;
+                let (http, peer) = (http.clone(), self.context.peer.clone());
+                self.context.tasks.spawn(async move {
+                    let _ = timeout(CANCEL_TIMEOUT, http.send(&message, &peer)).await;
                 });
             }
         }
@@ -259,5 +253,5 @@ impl Client {
 }
 
 fn decode<T: DeserializeOwned>(raw: &RawValue) -> Result<T, Error> {
-    serde_json::from_str(raw.get()).map_err(|error| Error::Answer(error.to_string()))
+    serde_json::from_str(raw.get()).map_err(|error| Error::InvalidResponse(error.to_string()))
 }

@@ -1,34 +1,27 @@
-//! A client of MCP servers: programs of this machine (stdio) and servers with an address (streamable HTTP, or the older
-//! HTTP with SSE), with OAuth where a server wants it.
+//! A client of MCP servers: local programs (stdio) and remote servers (streamable HTTP, or the older HTTP with SSE),
+//! with OAuth where a server requires it.
 //!
-//! Invariants: a server hurts only itself. Whatever it prints is bounded, every wait for it has an end, and what it says is
-//! data: its names are made harmless, its sizes are limited. A local server runs below a supervisor ([`exec::Exec::pipes`]),
-//! so it is gone when Trefoil is.
+//! Invariants: a server harms only itself. Its output is bounded, every wait for it has a limit, and what it sends is
+//! untrusted data: names are sanitised, sizes limited. A local server runs under a supervisor ([`exec::Exec::pipes`]),
+//! so it ends with Trefoil.
 
-mod auth;
-mod browser;
 mod client;
-mod connect;
 mod error;
-mod http;
-mod link;
-mod list;
-mod message;
-mod name;
-mod peer;
+mod http_client;
+mod names;
+mod oauth;
+mod protocol;
+mod rpc;
 mod servers;
-mod sse;
-mod stdio;
-mod store;
-mod web;
+mod transport;
 
 pub use error::Error;
-pub use list::{CallResult, Content, Prompt, PromptArgument, Resource, ResourceContents, ResourceTemplate, Tool};
-pub use message::MESSAGE_MAX;
-pub use name::{prompt_name, resource_key, sanitized, tool_name};
+pub use names::{prompt_name, resource_key, sanitized, tool_name};
+pub use protocol::{CallResult, Content, Prompt, PromptArgument, Resource, ResourceContents, ResourceTemplate, Tool};
+pub use rpc::MESSAGE_MAX;
 pub use servers::{Authorization, Instructions, Servers, Setup};
 
-/// A lock whose holder panicked is still good: everything behind these locks is plain data.
+/// Ignores poisoning: everything behind these locks is plain data, valid even if a holder panicked.
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,4 +1,7 @@
-//! The servers of a directory or of a session: which there are, how it is with each, and what they offer together.
+//! The MCP servers of a directory or a session: their configuration, their status, and what they offer.
+
+mod connect;
+mod handle;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,66 +17,65 @@ use tokio::time::{timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::auth::{Auth, Flow};
-use crate::browser::Listener;
-use crate::client::Limits;
-use crate::connect::{auth_of, is_enabled};
-use crate::error::{Challenge, Error};
-use crate::link::{Connection, Link, State};
-use crate::list::{CallResult, Prompt, PromptText, Resource, ResourceContents, ResourceTemplate, Tool};
+use crate::client::RequestLimits;
+use crate::error::{AuthChallenge, Error};
 use crate::lock;
+use crate::oauth::{Auth, AuthFlow, CallbackListener};
+use crate::protocol::{CallResult, Prompt, PromptText, Resource, ResourceContents, ResourceTemplate, Tool};
+use connect::{auth_of, is_enabled};
+use handle::{Connection, ServerHandle, ServerState};
 
 /// The most servers of one directory or session.
 const SERVERS_MAX: usize = 64;
-/// How long a server may hold up a prompt while it starts; it joins later then.
+/// How long a starting server may delay a prompt; after that it joins later.
 const START_WAIT: Duration = Duration::from_secs(10);
-/// How long a server that said that its tools are others may hold up a prompt.
+/// How long a server that announced changed tools may delay a prompt.
 const RELIST_WAIT: Duration = Duration::from_secs(2);
 
-/// What servers need to be run.
+/// What servers need to run.
 pub struct Setup {
-    /// Runs programs.
+    /// Runs local servers.
     pub exec: Exec,
     /// Where they run; servers may ask for it.
     pub directory: PathBuf,
-    /// Where tokens are kept.
+    /// Where credentials are stored.
     pub data: PathBuf,
-    /// Our version, as servers see it.
+    /// The version reported to servers.
     pub version: String,
-    /// How long a call may take, if the server's own configuration does not say.
+    /// How long a call may take, unless the server's configuration says.
     pub timeout: Option<Duration>,
-    /// Ends them all.
+    /// Ends all servers.
     pub closing: CancellationToken,
-    /// Knows until when they are there.
+    /// Tracks the tasks of all servers.
     pub tasks: TaskTracker,
-    /// Told when the tools of a server are others.
+    /// Called when the tools of a server change.
     pub changed: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Servers by name. They are started at their first use, and end when this is dropped.
+/// Servers by name. They start at their first use, and end when this is dropped.
 pub struct Servers {
     setup: Arc<Setup>,
-    entries: Mutex<IndexMap<String, Entry>>,
-    flows: Mutex<HashMap<String, Flow>>,
+    entries: Mutex<IndexMap<String, ServerEntry>>,
+    flows: Mutex<HashMap<String, AuthFlow>>,
 }
 
-struct Entry {
+struct ServerEntry {
     config: McpConfig,
-    /// `None` before its first use, and when it was disconnected.
-    link: Option<Link>,
-    off: bool,
+    /// `None` before its first use, and while it is disconnected.
+    handle: Option<ServerHandle>,
+    is_disabled: bool,
 }
 
-/// Where a human signs in.
+/// Where the user signs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authorization {
-    /// The address; empty if that is not needed.
+    /// The URL; empty if the server is connected already.
     pub url: String,
-    /// What comes back with the code.
+    /// The state that comes back with the code.
     pub state: String,
 }
 
-/// What a server wants models to know.
+/// A server's instructions for models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instructions {
     /// The server.
@@ -85,67 +87,68 @@ pub struct Instructions {
 }
 
 impl Servers {
-    /// The servers of a configuration. Nothing is started yet.
+    /// The configured servers. Nothing is started yet.
     pub fn new(setup: Setup, configs: impl IntoIterator<Item = (String, McpConfig)>) -> Self {
-        let entry = |(name, config)| (name, Entry { config, link: None, off: false });
+        let entry = |(name, config)| (name, ServerEntry { config, handle: None, is_disabled: false });
         let entries = configs.into_iter().take(SERVERS_MAX).map(entry).collect();
         Self { setup: Arc::new(setup), entries: Mutex::new(entries), flows: Mutex::default() }
     }
 
-    /// Whether there are none.
+    /// Whether there are no servers.
     pub fn is_empty(&self) -> bool {
         lock(&self.entries).is_empty()
     }
 
-    /// Starts what is configured and was not started yet, and waits until all are ready; a server that takes long is not
-    /// waited for, and one that is not used yet when it is ready joins then.
+    /// Starts all configured servers, and waits until they are ready. A server that takes too long is not waited for;
+    /// it joins once it is ready.
     pub async fn ready(&self) {
         let waits: Vec<_> = {
             let mut entries = lock(&self.entries);
-            for (name, entry) in entries.iter_mut().filter(|(_, entry)| entry.link.is_none()) {
-                if is_enabled(&entry.config) && !entry.off {
-                    entry.link = Some(Link::start(&self.setup, name, &entry.config));
+            for (name, entry) in entries.iter_mut().filter(|(_, entry)| entry.handle.is_none()) {
+                if is_enabled(&entry.config) && !entry.is_disabled {
+                    entry.handle = Some(ServerHandle::start(&self.setup, name, &entry.config));
                 }
             }
-            let links = entries.values().filter_map(|entry| entry.link.as_ref());
-            links.map(|link| (link.state.clone(), link.since + START_WAIT)).collect()
+            let handles = entries.values().filter_map(|entry| entry.handle.as_ref());
+            handles.map(|handle| (handle.state.clone(), handle.since + START_WAIT)).collect()
         };
         let settled = waits.into_iter().map(|(mut state, until)| async move {
             let settled =
-                async { state.wait_for(|state| !matches!(state, State::Starting)).await.ok().map(|s| s.clone()) };
-            if let Ok(Some(State::Up(connection))) = timeout_at(until, settled).await {
-                let _ = timeout(RELIST_WAIT, connection.current()).await;
+                async { state.wait_for(|state| !matches!(state, ServerState::Starting)).await.ok().map(|s| s.clone()) };
+            if let Ok(Some(ServerState::Connected(connection))) = timeout_at(until, settled).await {
+                let _ = timeout(RELIST_WAIT, connection.wait_until_listed()).await;
             }
         });
         futures::future::join_all(settled).await;
     }
 
-    /// How it is with each server.
+    /// The status of each server.
     pub fn status(&self) -> IndexMap<String, McpStatus> {
         lock(&self.entries).iter().map(|(name, entry)| (name.clone(), entry.status())).collect()
     }
 
-    /// How it is with one.
+    /// The status of one server.
     pub fn status_of(&self, name: &str) -> Result<McpStatus, Error> {
-        lock(&self.entries).get(name).map(Entry::status).ok_or_else(|| Error::Unknown(name.to_owned()))
+        lock(&self.entries).get(name).map(ServerEntry::status).ok_or_else(|| Error::Unknown(name.to_owned()))
     }
 
-    /// Waits until each server that was started answers or has failed; gives those that failed, and why. Servers that end
-    /// meanwhile are left out, and nothing keeps them from it.
+    /// Waits until each started server is connected or has failed; returns the failures. Servers that end meanwhile are
+    /// left out, and this does not keep them alive.
     pub fn failures(&self) -> impl Future<Output = Vec<(String, McpStatus)>> + Send + 'static {
-        let started = |(name, entry): (&String, &Entry)| Some((name.clone(), entry.link.as_ref()?.state.clone()));
+        let started =
+            |(name, entry): (&String, &ServerEntry)| Some((name.clone(), entry.handle.as_ref()?.state.clone()));
         let states: Vec<_> = lock(&self.entries).iter().filter_map(started).collect();
         let settled = states.into_iter().map(|(name, mut state)| async move {
-            let settled = state.wait_for(|state| !matches!(state, State::Starting)).await.ok()?.clone();
+            let settled = state.wait_for(|state| !matches!(state, ServerState::Starting)).await.ok()?.clone();
             match settled {
-                State::Down(status, _) => Some((name, status)),
-                State::Starting | State::Up(_) => None,
+                ServerState::Disconnected(status, _) => Some((name, status)),
+                ServerState::Starting | ServerState::Connected(_) => None,
             }
         });
         async { futures::future::join_all(settled).await.into_iter().flatten().collect() }
     }
 
-    /// Adds a server, or replaces the one of that name, and connects to it.
+    /// Adds or replaces a server, and connects to it.
     pub async fn add(&self, name: &str, config: McpConfig) -> Result<(), Error> {
         let enabled = is_enabled(&config);
         {
@@ -153,22 +156,22 @@ impl Servers {
             if entries.len() >= SERVERS_MAX && !entries.contains_key(name) {
                 return Err(Error::Config(format!("There are at most {SERVERS_MAX} MCP servers")));
             }
-            entries.insert(name.to_owned(), Entry { config, link: None, off: false });
+            entries.insert(name.to_owned(), ServerEntry { config, handle: None, is_disabled: false });
         }
         if enabled { self.connect(name).await.map(drop) } else { Ok(()) }
     }
 
-    /// Connects to a server, again if need be; it counts as switched on then.
+    /// Connects or reconnects to a server, which also enables it.
     pub async fn connect(&self, name: &str) -> Result<McpStatus, Error> {
-        // The old one is gone first, so that there are never two of a program.
+        // End the old one first, so that a program never runs twice.
         self.close(name).await?;
         let mut state = {
             let mut entries = lock(&self.entries);
             let entry = entries.get_mut(name).ok_or_else(|| Error::Unknown(name.to_owned()))?;
-            entry.off = false;
-            entry.link.insert(Link::start(&self.setup, name, &entry.config)).state.clone()
+            entry.is_disabled = false;
+            entry.handle.insert(ServerHandle::start(&self.setup, name, &entry.config)).state.clone()
         };
-        let _ = state.wait_for(|state| !matches!(state, State::Starting)).await;
+        let _ = state.wait_for(|state| !matches!(state, ServerState::Starting)).await;
         self.status_of(name)
     }
 
@@ -180,50 +183,50 @@ impl Servers {
     }
 
     async fn close(&self, name: &str) -> Result<(), Error> {
-        let link = {
+        let handle = {
             let mut entries = lock(&self.entries);
             let entry = entries.get_mut(name).ok_or_else(|| Error::Unknown(name.to_owned()))?;
-            // Nobody who wants it ready starts it meanwhile.
-            entry.off = true;
-            entry.link.take()
+            // Keeps `ready` from starting it meanwhile.
+            entry.is_disabled = true;
+            entry.handle.take()
         };
-        if let Some(link) = link {
-            link.close().await;
+        if let Some(handle) = handle {
+            handle.close().await;
         }
         Ok(())
     }
 
-    /// The tools of all servers that answer.
+    /// The tools of all connected servers.
     pub fn tools(&self) -> Vec<Tool> {
-        self.up().iter().flat_map(|connection| lock(&connection.tools).to_vec()).collect()
+        self.connected().iter().flat_map(|connection| lock(&connection.tools).to_vec()).collect()
     }
 
-    /// The prompts of all servers that answer.
+    /// The prompts of all connected servers.
     pub fn prompts(&self) -> Vec<Prompt> {
-        self.up().iter().flat_map(|connection| lock(&connection.prompts).to_vec()).collect()
+        self.connected().iter().flat_map(|connection| lock(&connection.prompts).to_vec()).collect()
     }
 
-    /// What servers want models to know, by name.
+    /// The instructions of all connected servers, by name.
     pub fn instructions(&self) -> Vec<Instructions> {
-        let told = self.up().into_iter().filter_map(|connection| {
+        let instructions = self.connected().into_iter().filter_map(|connection| {
             let text = connection.client.instructions.clone()?;
             let tools = lock(&connection.tools).iter().map(|tool| tool.name.clone()).collect();
             Some(Instructions { server: connection.name.clone(), text, tools })
         });
-        let mut told: Vec<_> = told.collect();
-        told.sort_by(|a, b| a.server.cmp(&b.server));
-        told
+        let mut instructions: Vec<_> = instructions.collect();
+        instructions.sort_by(|a, b| a.server.cmp(&b.server));
+        instructions
     }
 
-    /// The names of the servers that have something to read.
+    /// The names of the connected servers that have resources.
     pub fn with_resources(&self) -> Vec<String> {
         let mut names: Vec<_> =
-            self.up().iter().filter(|c| c.client.has("resources")).map(|c| c.name.clone()).collect();
+            self.connected().iter().filter(|c| c.client.has("resources")).map(|c| c.name.clone()).collect();
         names.sort();
         names
     }
 
-    /// Calls a tool. `progress` is told what the server says meanwhile.
+    /// Calls a tool. `progress` receives the server's progress messages.
     pub async fn call(
         &self,
         tool: &Tool,
@@ -232,7 +235,7 @@ impl Servers {
         progress: &(dyn Fn(String) + Send + Sync),
     ) -> Result<CallResult, Error> {
         let connection = self.connection(&tool.server)?;
-        let limits = Limits { timeout: connection.limits.1, cancel, progress };
+        let limits = RequestLimits { timeout: connection.limits.1, cancel, progress };
         let params = json!({ "name": tool.tool, "arguments": arguments });
         connection.client.request("tools/call", params, &limits).await
     }
@@ -241,13 +244,13 @@ impl Servers {
     pub async fn prompt(&self, server: &str, name: &str, arguments: IndexMap<String, String>) -> Result<String, Error> {
         let connection = self.connection(server)?;
         let params = json!({ "name": name, "arguments": arguments });
-        let text: PromptText = connection.client.ask("prompts/get", params, connection.limits.1).await?;
+        let text: PromptText = connection.client.simple_request("prompts/get", params, connection.limits.1).await?;
         Ok(text.text())
     }
 
-    /// What one server, or all of them, have to read. One that does not answer is left out.
+    /// The resources of one server, or of all. A server that fails is left out.
     pub async fn resources(&self, server: Option<&str>) -> Vec<Resource> {
-        let lists = self.lists(server, "resources/list", "resources", |server, resource: Resource| Resource {
+        let lists = self.list_all(server, "resources/list", "resources", |server, resource: Resource| Resource {
             name: if resource.name.is_empty() { resource.uri.clone() } else { resource.name },
             server: server.to_owned(),
             ..resource
@@ -255,41 +258,42 @@ impl Servers {
         lists.await
     }
 
-    /// The patterns of what can be read.
+    /// The resource templates of one server, or of all.
     pub async fn resource_templates(&self, server: Option<&str>) -> Vec<ResourceTemplate> {
         let (method, key) = ("resources/templates/list", "resourceTemplates");
         let named = |server: &str, template| ResourceTemplate { server: server.to_owned(), ..template };
-        self.lists(server, method, key, named).await
+        self.list_all(server, method, key, named).await
     }
 
-    /// Reads something.
+    /// Reads a resource.
     pub async fn read(&self, server: &str, uri: &str) -> Result<Vec<ResourceContents>, Error> {
         #[derive(Deserialize)]
-        struct Read {
+        struct ReadResult {
             contents: Vec<ResourceContents>,
         }
         let connection = self.connection(server)?;
-        let read: Read = connection.client.ask("resources/read", json!({ "uri": uri }), connection.limits.1).await?;
+        let read: ReadResult =
+            connection.client.simple_request("resources/read", json!({ "uri": uri }), connection.limits.1).await?;
         Ok(read.contents)
     }
 
-    /// Whether a server can be signed in at; the error says why not.
+    /// Checks that a server uses OAuth; the error says why not.
     pub fn has_oauth(&self, name: &str) -> Result<(), Error> {
         self.auth(name).map(drop)
     }
 
-    /// Begins to sign in at a server.
+    /// Starts a sign-in.
     pub async fn begin_auth(&self, name: &str) -> Result<Authorization, Error> {
         let auth = self.auth(name)?;
         if self.status_of(name)? != McpStatus::Connected {
             self.connect(name).await?;
         }
-        let state = lock(&self.entries).get(name).and_then(Entry::state);
+        let state = lock(&self.entries).get(name).and_then(ServerEntry::state);
         let challenge = match state {
-            Some(State::Up(_)) => return Ok(Authorization { url: String::new(), state: String::new() }),
-            Some(State::Down(McpStatus::Failed { error }, _)) => return Err(Error::OAuth(error)),
-            Some(State::Down(_, challenge)) => challenge,
-            _ => Challenge::default(),
+            Some(ServerState::Connected(_)) => return Ok(Authorization { url: String::new(), state: String::new() }),
+            Some(ServerState::Disconnected(McpStatus::Failed { error }, _)) => return Err(Error::OAuth(error)),
+            Some(ServerState::Disconnected(_, challenge)) => challenge,
+            _ => AuthChallenge::default(),
         };
         let flow = auth.begin(&challenge).await?;
         let authorization = Authorization { url: flow.url.to_string(), state: flow.state.clone() };
@@ -297,16 +301,16 @@ impl Servers {
         Ok(authorization)
     }
 
-    /// Finishes to sign in with the code that the browser brought, and connects.
+    /// Completes a sign-in with the code that the browser delivered, and connects.
     pub async fn finish_auth(&self, name: &str, code: &str) -> Result<McpStatus, Error> {
         let auth = self.auth(name)?;
         let flow = lock(&self.flows).remove(name);
-        let flow = flow.ok_or_else(|| Error::OAuth(format!("nobody has begun to sign in at {name:?}")))?;
+        let flow = flow.ok_or_else(|| Error::OAuth(format!("no sign-in to {name:?} is in progress")))?;
         auth.finish(&flow, code).await?;
         self.connect(name).await
     }
 
-    /// Signs in: begins (unless that was done), shows the address to `open`, waits for the browser, and connects.
+    /// Signs in: starts (unless done), passes the URL to `open`, waits for the browser, and connects.
     pub async fn authenticate(&self, name: &str, open: impl AsyncFnOnce(&str)) -> Result<McpStatus, Error> {
         self.auth(name)?;
         let begun = lock(&self.flows).contains_key(name);
@@ -314,9 +318,9 @@ impl Servers {
             return self.status_of(name);
         }
         let flow = lock(&self.flows).get(name).cloned();
-        let flow = flow.ok_or_else(|| Error::OAuth("signing in was called off".to_owned()))?;
-        let listener = Listener::open(&flow).await?;
-        let (code, ()) = futures::future::join(listener.code(), open(flow.url.as_str())).await;
+        let flow = flow.ok_or_else(|| Error::OAuth("the sign-in was cancelled".to_owned()))?;
+        let listener = CallbackListener::open(&flow).await?;
+        let (code, ()) = futures::future::join(listener.wait_for_code(), open(flow.url.as_str())).await;
         match code {
             Ok(code) => self.finish_auth(name, &code).await,
             Err(error) => {
@@ -326,7 +330,7 @@ impl Servers {
         }
     }
 
-    /// Forgets how to sign in at a server.
+    /// Forgets the credentials for a server.
     pub fn forget_auth(&self, name: &str) -> Result<(), Error> {
         let config = lock(&self.entries).get(name).map(|entry| entry.config.clone());
         let config = config.ok_or_else(|| Error::Unknown(name.to_owned()))?;
@@ -340,24 +344,24 @@ impl Servers {
         auth_of(&self.setup, name, &config)?.ok_or_else(|| Error::NoOAuth(name.to_owned()))
     }
 
-    fn up(&self) -> Vec<Arc<Connection>> {
-        let up = |entry: &Entry| match entry.state() {
-            Some(State::Up(connection)) => Some(connection),
+    fn connected(&self) -> Vec<Arc<Connection>> {
+        let connected = |entry: &ServerEntry| match entry.state() {
+            Some(ServerState::Connected(connection)) => Some(connection),
             _ => None,
         };
-        lock(&self.entries).values().filter_map(up).collect()
+        lock(&self.entries).values().filter_map(connected).collect()
     }
 
     fn connection(&self, name: &str) -> Result<Arc<Connection>, Error> {
-        let state = lock(&self.entries).get(name).map(Entry::state);
+        let state = lock(&self.entries).get(name).map(ServerEntry::state);
         match state.ok_or_else(|| Error::Unknown(name.to_owned()))? {
-            Some(State::Up(connection)) => Ok(connection),
-            Some(State::Down(McpStatus::Failed { error }, _)) => Err(Error::Closed(error)),
+            Some(ServerState::Connected(connection)) => Ok(connection),
+            Some(ServerState::Disconnected(McpStatus::Failed { error }, _)) => Err(Error::Closed(error)),
             _ => Err(Error::NotConnected(name.to_owned())),
         }
     }
 
-    async fn lists<T: serde::de::DeserializeOwned>(
+    async fn list_all<T: serde::de::DeserializeOwned>(
         &self,
         server: Option<&str>,
         method: &str,
@@ -365,11 +369,11 @@ impl Servers {
         named: impl Fn(&str, T) -> T,
     ) -> Vec<T> {
         let wanted = |c: &Arc<Connection>| c.client.has("resources") && server.is_none_or(|name| c.name == name);
-        let connections: Vec<_> = self.up().into_iter().filter(wanted).collect();
+        let connections: Vec<_> = self.connected().into_iter().filter(wanted).collect();
         let lists = connections.iter().map(|connection| async {
             let list = connection.client.list::<T>(method, key, connection.limits.1).await;
             let list = list.unwrap_or_else(|error| {
-                tracing::warn!(server = connection.name, %error, "an MCP server does not say what it has to read");
+                tracing::warn!(server = connection.name, %error, "an MCP server failed to list its resources");
                 Vec::new()
             });
             list.into_iter().map(|entry| named(&connection.name, entry)).collect::<Vec<_>>()
@@ -378,16 +382,16 @@ impl Servers {
     }
 }
 
-impl Entry {
-    fn state(&self) -> Option<State> {
-        Some(self.link.as_ref()?.state.borrow().clone())
+impl ServerEntry {
+    fn state(&self) -> Option<ServerState> {
+        Some(self.handle.as_ref()?.state.borrow().clone())
     }
 
     fn status(&self) -> McpStatus {
         match self.state() {
-            Some(State::Up(_)) => McpStatus::Connected,
-            Some(State::Down(status, _)) => status,
-            Some(State::Starting) => McpStatus::Failed { error: "The server is still starting".to_owned() },
+            Some(ServerState::Connected(_)) => McpStatus::Connected,
+            Some(ServerState::Disconnected(status, _)) => status,
+            Some(ServerState::Starting) => McpStatus::Failed { error: "The server is still starting".to_owned() },
             None => McpStatus::Disabled,
         }
     }

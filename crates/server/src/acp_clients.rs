@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use acp::rpc::{Received, Sink, Source};
-use acp::{Brought, Login, Options};
+use acp::{McpOwners, Login, AgentOptions};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -32,7 +32,7 @@ const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The connected clients.
 pub struct AcpClients {
     permits: Arc<Semaphore>,
-    brought: Brought,
+    mcp_owners: McpOwners,
     /// Clients over HTTP, by connection id.
     connections: Mutex<HashMap<String, Arc<Connection>>>,
     /// Connections that the server ended, oldest first, with the reason.
@@ -43,7 +43,7 @@ impl Default for AcpClients {
     fn default() -> Self {
         Self {
             permits: Arc::new(Semaphore::new(MAX_CLIENTS)),
-            brought: Brought::default(),
+            mcp_owners: McpOwners::default(),
             connections: Mutex::default(),
             ended: Mutex::default(),
         }
@@ -109,14 +109,14 @@ impl Connection {
 }
 
 /// The options of a client's agent.
-pub fn options(state: &State) -> Options {
-    Options {
+pub fn options(state: &State) -> AgentOptions {
+    AgentOptions {
         host: Arc::new(state.engine.clone()),
         // The agent works on the files of this machine; the client may be on another one.
         local: None,
         version: state.version.clone(),
         login: Login { program: "trefoil".into(), command: vec!["acp".into()], args: vec!["--login".into()] },
-        brought: state.acp_clients.brought.clone(),
+        mcp_owners: state.acp_clients.mcp_owners.clone(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who is who, and who may.
+//! `initialize` and authentication.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,22 +15,22 @@ use api::{ProviderSource, Scope};
 use serde_json::{Value, json};
 
 use super::Agent;
-use crate::abilities::Abilities;
+use crate::capabilities::Capabilities;
 use crate::lock;
 use crate::rpc::Error;
 
-/// How the human signs in.
+/// The id of our sign-in method.
 const LOGIN: &str = "trefoil-login";
-/// What older clients know from OpenCode.
-const OLD_LOGIN: &str = "opencode-login";
+/// The id that older clients know from OpenCode.
+const LEGACY_LOGIN: &str = "opencode-login";
 
 impl Agent {
     pub(super) fn initialize(&self, params: &Value) -> Result<Value, Error> {
         if !params["protocolVersion"].is_u64() {
-            return Err(Error::invalid_params("protocolVersion is missing: a whole number"));
+            return Err(Error::invalid_params("protocolVersion is missing: expected an integer"));
         }
-        let abilities = Abilities::of(params);
-        *lock(&self.client) = Some(abilities);
+        let client = Capabilities::from_initialize(params);
+        *lock(&self.capabilities) = Some(client);
         let sessions = SessionCapabilities::new()
             .list(SessionListCapabilities::new())
             .delete(SessionDeleteCapabilities::new())
@@ -42,7 +42,7 @@ impl Agent {
             .resume(SessionResumeCapabilities::new())
             .close(SessionCloseCapabilities::new());
         let auth = AgentAuthCapabilities::new().status(AuthStatusCapabilities::new()).logout(LogoutCapabilities::new());
-        // Extensions that others have too: messages into a running turn, and prompts that wait for it.
+        // Extensions that other agents have, too: messages into a running turn, and prompts that queue behind it.
         let extensions = json!({"steering": {"supported": true}, "claudeCode": {"promptQueueing": true}});
         let capabilities = AgentCapabilities::new()
             .load_session(true)
@@ -51,24 +51,24 @@ impl Agent {
             .session_capabilities(sessions)
             .auth(auth)
             .meta(extensions.as_object().cloned());
-        // Whatever version the client speaks, this is the newest that we speak.
+        // Whatever version the client speaks, this is the newest we do.
         let answer = InitializeResponse::new(ProtocolVersion::V1)
             .agent_capabilities(capabilities)
-            .auth_methods(vec![self.login(abilities)])
+            .auth_methods(vec![self.login(client)])
             .agent_info(Implementation::new("trefoil", self.options.version.clone()).title("Trefoil".to_owned()));
         Ok(json!(answer))
     }
 
-    fn login(&self, abilities: Abilities) -> AuthMethod {
+    fn login(&self, client: Capabilities) -> AuthMethod {
         let login = &self.options.login;
         let name = "Sign in to a model provider";
         let all = [login.command.as_slice(), &login.args].concat();
         let description = format!("Run `{} {}` in a terminal", login.program, all.join(" "));
-        let old = abilities.old_login.then(|| {
+        let old = client.legacy_terminal_login.then(|| {
             let call = json!({"command": login.program, "args": all, "label": name});
             json!({ "terminal-auth": call }).as_object().cloned().unwrap_or_default()
         });
-        if abilities.login {
+        if client.terminal_login {
             let method = AuthMethodTerminal::new(LOGIN, name).args(login.args.clone());
             return AuthMethod::Terminal(method.description(description).meta(old));
         }
@@ -78,15 +78,15 @@ impl Agent {
     pub(super) fn authenticate(&self, params: &Value) -> Result<Value, Error> {
         let method = params.get("methodId").or_else(|| params.get("authMethodId")).and_then(Value::as_str);
         match method {
-            Some(LOGIN | OLD_LOGIN) => {
+            Some(LOGIN | LEGACY_LOGIN) => {
                 self.logged_out.store(false, Ordering::Release);
                 Ok(json!({}))
             }
             Some(other) => {
-                let message = format!("There is no way to sign in called {other:?}; there is {LOGIN}");
+                let message = format!("There is no sign-in method {other:?}; use {LOGIN}");
                 Err(Error::invalid_params(message).with(json!({ "methodId": other })))
             }
-            None => Err(Error::invalid_params("methodId is missing: a text")),
+            None => Err(Error::invalid_params("methodId is missing: expected a string")),
         }
     }
 

@@ -1,21 +1,21 @@
-//! What can be chosen in a session, in the shapes that agents of all versions have for it.
+//! What can be selected in a session, in the shapes that agents of all versions use.
 
 use serde_json::{Value, json};
 
 use super::ClientError;
 
-/// Something to choose.
+/// A model, a mode, or the value of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// What the agent calls it.
+    /// The agent's id for it.
     pub id: String,
-    /// What the human calls it.
+    /// The name shown to the user.
     pub name: String,
-    /// Whether it is chosen now.
+    /// Whether it is selected.
     pub current: bool,
 }
 
-/// What a session's answer said.
+/// The models, modes and options of a session.
 #[derive(Debug, Clone, Default)]
 pub struct Choices {
     options: Vec<Value>,
@@ -24,26 +24,26 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// From the answer to `session/new`, `load` or `resume`.
+    /// Reads the response to `session/new`, `load` or `resume`.
     pub(super) fn of(answer: &Value) -> Self {
         let mut this = Self { options: Vec::new(), modes: answer["modes"].clone(), models: answer["models"].clone() };
         this.update(answer);
         this
     }
 
-    /// From an answer or an update that has the options.
+    /// Updates the options from a response or an update.
     pub fn update(&mut self, answer: &Value) {
         if let Some(options) = answer["configOptions"].as_array() {
             self.options.clone_from(options);
         }
     }
 
-    /// Everything, as the agent said it.
+    /// Everything as the agent sent it.
     pub fn raw(&self) -> Value {
         json!({"modes": self.modes, "models": self.models, "configOptions": self.options})
     }
 
-    /// The options, each with what can be chosen.
+    /// The options: the name of each, and its choices.
     pub fn options(&self) -> impl Iterator<Item = (String, Vec<Choice>)> + '_ {
         self.options.iter().map(|option| {
             let name = option["name"].as_str().or_else(|| option["id"].as_str()).unwrap_or_default();
@@ -67,7 +67,7 @@ impl Choices {
         self.option_id("mode")
     }
 
-    /// The models: an option of today, or the list of older agents.
+    /// The models: from the config option, or from the list of older agents.
     pub fn models(&self) -> Vec<Choice> {
         match self.option("model") {
             Some(option) => of_option(option),
@@ -75,7 +75,7 @@ impl Choices {
         }
     }
 
-    /// The modes: an option, or their own list.
+    /// The modes: from the config option, or from their own list.
     pub fn modes(&self) -> Vec<Choice> {
         match self.option("mode") {
             Some(option) => of_option(option),
@@ -104,7 +104,7 @@ fn find(what: &'static str, wanted: &str, choices: Vec<Choice>) -> Result<Choice
     }
 }
 
-/// What an option has to choose from, in groups or not; on and off for one that is either.
+/// The choices of an option, grouped or not; on and off for a boolean.
 fn of_option(option: &Value) -> Vec<Choice> {
     let current = &option["currentValue"];
     if let Some(on) = current.as_bool() {

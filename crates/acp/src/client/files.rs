@@ -1,4 +1,4 @@
-//! The files that an agent gets: those below one folder, wherever its paths lead.
+//! The files that an agent may use: those below one folder, wherever its paths lead.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -7,17 +7,18 @@ use serde_json::{Value, json};
 
 use crate::rpc::{Error, code};
 
-/// The largest file that is given or written, in bytes: a message is at most three times that.
+/// The largest file that is read or written, in bytes: a message is at most three times that.
 const MAX_FILE: u64 = 8 << 20;
 
-/// A folder, by its real path. Cheap to clone.
+/// The folder of an agent, by its real path. Cheap to clone.
 ///
-/// The agent is a program of this user and can do by itself whatever the user can; this bounds what is done on its behalf.
+/// The agent runs as this user and can do anything that the user can; this limits only what the client does on its
+/// behalf.
 #[derive(Debug, Clone)]
 pub struct Root(PathBuf);
 
 impl Root {
-    /// This folder.
+    /// Resolves a folder.
     pub fn new(path: &Path) -> io::Result<Self> {
         let real = path.canonicalize()?;
         if real.is_dir() { Ok(Self(real)) } else { Err(io::ErrorKind::NotADirectory.into()) }
@@ -28,25 +29,28 @@ impl Root {
         &self.0
     }
 
-    /// The real path of something that is there.
-    fn existing(&self, path: &Path) -> Result<PathBuf, Error> {
-        let real = path.canonicalize().map_err(|error| failed(path, &error))?;
-        self.inside(path, real)
+    /// The real path of an existing file or folder.
+    fn resolve_existing(&self, path: &Path) -> Result<PathBuf, Error> {
+        let real = path.canonicalize().map_err(|error| io_error(path, &error))?;
+        self.check_inside(path, real)
     }
 
-    /// The real path of something that need not be there yet: its nearest folder that is there counts.
-    fn possible(&self, path: &Path) -> Result<PathBuf, Error> {
-        let there = path.ancestors().find(|part| part.symlink_metadata().is_ok()).unwrap_or(path);
-        let real = there.canonicalize().map_err(|error| failed(path, &error))?;
-        let rest = path.strip_prefix(there).unwrap_or(Path::new(""));
+    /// The real path of a file that need not exist: its nearest existing ancestor counts.
+    fn resolve(&self, path: &Path) -> Result<PathBuf, Error> {
+        let existing = path.ancestors().find(|part| part.symlink_metadata().is_ok()).unwrap_or(path);
+        let real = existing.canonicalize().map_err(|error| io_error(path, &error))?;
+        let rest = path.strip_prefix(existing).unwrap_or(Path::new(""));
         if !rest.components().all(|part| matches!(part, Component::Normal(_))) {
-            return Err(Error::invalid_params(format!("{} leads through a folder that is not there", path.display())));
+            return Err(Error::invalid_params(format!(
+                "{} leads through a folder that does not exist",
+                path.display()
+            )));
         }
         let real = if rest.as_os_str().is_empty() { real } else { real.join(rest) };
-        self.inside(path, real)
+        self.check_inside(path, real)
     }
 
-    fn inside(&self, path: &Path, real: PathBuf) -> Result<PathBuf, Error> {
+    fn check_inside(&self, path: &Path, real: PathBuf) -> Result<PathBuf, Error> {
         if real.starts_with(&self.0) {
             return Ok(real);
         }
@@ -54,32 +58,32 @@ impl Root {
         Err(Error::invalid_params(why))
     }
 
-    /// The folder that a command runs in.
-    pub(super) fn folder(&self, path: Option<&str>) -> Result<PathBuf, Error> {
+    /// The folder in which a command runs.
+    pub(super) fn working_directory(&self, path: Option<&str>) -> Result<PathBuf, Error> {
         let Some(path) = path else { return Ok(self.0.clone()) };
-        let real = self.existing(absolute(path)?)?;
+        let real = self.resolve_existing(absolute(path)?)?;
         if real.is_dir() { Ok(real) } else { Err(Error::invalid_params(format!("{path} is not a folder"))) }
     }
 
-    /// The file that a request is about. It need not be on the disk: an editor may have it.
-    pub(super) fn file(&self, params: &Value) -> Result<PathBuf, Error> {
-        self.possible(absolute(text(params, "path")?)?)
+    /// The file of a request. It need not exist on disk: an editor may have it.
+    pub(super) fn file_path(&self, params: &Value) -> Result<PathBuf, Error> {
+        self.resolve(absolute(string(params, "path")?)?)
     }
 
-    /// What `fs/read_text_file` is answered.
-    pub(super) fn shown(params: &Value, bytes: Vec<u8>) -> Result<Value, Error> {
+    /// The response to `fs/read_text_file`.
+    pub(super) fn read_response(params: &Value, bytes: Vec<u8>) -> Result<Value, Error> {
         let content = String::from_utf8(bytes).map_err(|_| {
             Error::invalid_params(format!("{} is not UTF-8 text", params["path"].as_str().unwrap_or_default()))
         })?;
         Ok(json!({ "content": lines(content, params["line"].as_u64(), params["limit"].as_u64()) }))
     }
 
-    /// Answers `fs/read_text_file`.
+    /// Handles `fs/read_text_file`.
     pub(super) fn read(&self, params: &Value) -> Result<Value, Error> {
-        let path = absolute(text(params, "path")?)?;
-        let real = self.existing(path)?;
-        let size = std::fs::metadata(&real).map_err(|error| failed(path, &error))?;
-        // A pipe or a device would be read for ever.
+        let path = absolute(string(params, "path")?)?;
+        let real = self.resolve_existing(path)?;
+        let size = std::fs::metadata(&real).map_err(|error| io_error(path, &error))?;
+        // Reading a pipe or a device might never end.
         if !size.is_file() {
             return Err(Error::invalid_params(format!("{} is not a file", path.display())));
         }
@@ -87,35 +91,35 @@ impl Root {
             let why = format!("{} has more than {} MB", path.display(), MAX_FILE >> 20);
             return Err(Error::invalid_params(why));
         }
-        let bytes = std::fs::read(&real).map_err(|error| failed(path, &error))?;
-        Self::shown(params, bytes)
+        let bytes = std::fs::read(&real).map_err(|error| io_error(path, &error))?;
+        Self::read_response(params, bytes)
     }
 
-    /// What is in a file that would be written, if it can be shown.
-    pub(super) fn before(&self, path: &Path) -> Option<String> {
-        std::fs::metadata(path).ok().filter(|there| there.is_file() && there.len() <= MAX_FILE)?;
+    /// The current text of a file that is about to be written, if it can be shown.
+    pub(super) fn current_text(&self, path: &Path) -> Option<String> {
+        std::fs::metadata(path).ok().filter(|existing| existing.is_file() && existing.len() <= MAX_FILE)?;
         String::from_utf8(std::fs::read(path).ok()?).ok()
     }
 
-    /// Answers `fs/write_text_file`.
+    /// Handles `fs/write_text_file`.
     pub(super) fn write(&self, params: &Value) -> Result<Value, Error> {
-        let path = absolute(text(params, "path")?)?;
-        let content = text(params, "content")?;
-        let real = self.possible(path)?;
-        if std::fs::metadata(&real).is_ok_and(|there| !there.is_file()) {
+        let path = absolute(string(params, "path")?)?;
+        let content = string(params, "content")?;
+        let real = self.resolve(path)?;
+        if std::fs::metadata(&real).is_ok_and(|existing| !existing.is_file()) {
             return Err(Error::invalid_params(format!("{} is not a file", path.display())));
         }
         let folder = real.parent().unwrap_or(&self.0);
         std::fs::create_dir_all(folder)
             .and_then(|()| std::fs::write(&real, content))
-            .map_err(|error| failed(path, &error))?;
+            .map_err(|error| io_error(path, &error))?;
         Ok(json!({}))
     }
 }
 
-/// A text among parameters.
-pub(super) fn text<'a>(params: &'a Value, name: &str) -> Result<&'a str, Error> {
-    params[name].as_str().ok_or_else(|| Error::invalid_params(format!("{name} is missing: a text")))
+/// A required string parameter.
+pub(super) fn string<'a>(params: &'a Value, name: &str) -> Result<&'a str, Error> {
+    params[name].as_str().ok_or_else(|| Error::invalid_params(format!("{name} is missing: expected a string")))
 }
 
 fn absolute(path: &str) -> Result<&Path, Error> {
@@ -126,12 +130,12 @@ fn absolute(path: &str) -> Result<&Path, Error> {
     Err(Error::invalid_params(format!("{} is not an absolute path", path.display())))
 }
 
-fn failed(path: &Path, error: &io::Error) -> Error {
+fn io_error(path: &Path, error: &io::Error) -> Error {
     let code = if error.kind() == io::ErrorKind::NotFound { code::NOT_FOUND } else { code::INTERNAL };
     Error::new(code, format!("{}: {error}", path.display()))
 }
 
-/// That many lines from that one on, the first being 1.
+/// `count` lines from `first` on, counted from 1.
 fn lines(content: String, first: Option<u64>, count: Option<u64>) -> String {
     if first.is_none() && count.is_none() {
         return content;
@@ -146,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_outside_is_read_or_written() {
+    fn nothing_outside_the_folder_is_read_or_written() {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().canonicalize().unwrap();
         let inside = base.join("root");
@@ -166,12 +170,12 @@ mod tests {
         let mut left: Vec<_> = std::fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["root", "secret"]);
-        assert!(root.folder(Some(&at("up"))).is_err() && root.folder(Some(&at("none"))).is_err());
-        assert_eq!(root.folder(None).unwrap(), inside);
+        assert!(root.working_directory(Some(&at("up"))).is_err() && root.working_directory(Some(&at("none"))).is_err());
+        assert_eq!(root.working_directory(None).unwrap(), inside);
     }
 
     #[test]
-    fn files_are_made_with_their_folders_and_read_by_lines() {
+    fn writing_creates_folders_and_reading_selects_lines() {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::new(folder.path()).unwrap();
         let path = root.path().join("a/b.txt");

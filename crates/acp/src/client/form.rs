@@ -1,19 +1,19 @@
-//! A form that an agent wants filled in.
+//! Forms that an agent wants filled in.
 
 use serde_json::{Map, Value, json};
 
 use crate::rpc::Request;
 
-/// The most fields that are asked for.
+/// The most fields of a form.
 const MAX_FIELDS: usize = 100;
 
 /// A form. It must be answered.
 pub struct Form {
-    /// The session that it is about, if it is about one.
+    /// Its session; empty if it has none.
     pub session: String,
-    /// What the agent says.
+    /// The agent's message.
     pub message: String,
-    /// What is asked for.
+    /// The fields.
     pub fields: Vec<Field>,
     request: Request,
 }
@@ -24,26 +24,26 @@ impl std::fmt::Debug for Form {
     }
 }
 
-/// One thing that is asked for.
+/// A field of a form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Field {
-    /// Its name in the answer.
+    /// Its name in the response.
     pub key: String,
-    /// What the human reads.
+    /// Its title for the user.
     pub title: String,
-    /// More of it.
+    /// A longer explanation.
     pub description: String,
-    /// What it takes.
-    pub kind: Kind,
-    /// Whether it must be there.
+    /// The kind of value.
+    pub kind: FieldKind,
+    /// Whether a value is required.
     pub required: bool,
-    /// What it is if nothing is said.
+    /// The default value.
     pub default: Option<Value>,
 }
 
-/// What a field takes.
+/// The kind of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum FieldKind {
     /// Any text.
     Text,
     /// A number.
@@ -52,10 +52,10 @@ pub enum Kind {
     Integer,
     /// Yes or no.
     Boolean,
-    /// One of these: a value and its name.
-    One(Vec<(String, String)>),
-    /// Some of them.
-    Many(Vec<(String, String)>),
+    /// One of these values, each with its name.
+    OneOf(Vec<(String, String)>),
+    /// Any of these values.
+    AnyOf(Vec<(String, String)>),
 }
 
 impl Form {
@@ -65,13 +65,13 @@ impl Form {
         Self { session: text("sessionId"), message: text("message"), fields: fields(&params), request }
     }
 
-    /// What is answered without asking anybody: what is there already, and the first of what one is chosen from. Nothing
-    /// if that is not enough.
-    pub fn usual(&self) -> Option<Map<String, Value>> {
+    /// Fills in the form without a user: defaults, and the first choice of single-choice fields. `None` if a required
+    /// field stays empty.
+    pub fn default_content(&self) -> Option<Map<String, Value>> {
         let mut content = Map::new();
         for field in &self.fields {
             let value = field.default.clone().or_else(|| match &field.kind {
-                Kind::One(choices) => choices.first().map(|(value, _)| json!(value)),
+                FieldKind::OneOf(choices) => choices.first().map(|(value, _)| json!(value)),
                 _ => None,
             });
             match value {
@@ -83,22 +83,22 @@ impl Form {
         Some(content)
     }
 
-    /// Waits until the agent no longer wants an answer.
+    /// Waits until the agent withdraws the form.
     pub async fn withdrawn(&self) {
         self.request.cancel.cancelled().await;
     }
 
-    /// Hands it in.
+    /// Submits the form.
     pub fn accept(self, content: Map<String, Value>) {
         self.request.reply(Ok(json!({"action": "accept", "content": content})));
     }
 
-    /// The human does not want to.
+    /// Declines on behalf of the user.
     pub fn decline(self) {
         self.request.reply(Ok(json!({"action": "decline"})));
     }
 
-    /// Nobody decides.
+    /// Answers that nobody will decide.
     pub fn cancel(self) {
         self.request.reply(Ok(json!({"action": "cancel"})));
     }
@@ -112,13 +112,13 @@ fn fields(params: &Value) -> Vec<Field> {
         let text = |name: &str| property[name].as_str().unwrap_or_default().to_owned();
         let title = Some(text("title")).filter(|title| !title.is_empty()).unwrap_or_else(|| key.clone());
         let kind = match property["type"].as_str() {
-            Some("number") => Kind::Number,
-            Some("integer") => Kind::Integer,
-            Some("boolean") => Kind::Boolean,
-            Some("array") => Kind::Many(choices(&property["items"])),
+            Some("number") => FieldKind::Number,
+            Some("integer") => FieldKind::Integer,
+            Some("boolean") => FieldKind::Boolean,
+            Some("array") => FieldKind::AnyOf(choices(&property["items"])),
             _ => match choices(property) {
-                choices if choices.is_empty() => Kind::Text,
-                choices => Kind::One(choices),
+                choices if choices.is_empty() => FieldKind::Text,
+                choices => FieldKind::OneOf(choices),
             },
         };
         let default = Some(property["default"].clone()).filter(|value| !value.is_null());
@@ -128,7 +128,7 @@ fn fields(params: &Value) -> Vec<Field> {
     properties.map(field).collect()
 }
 
-/// What there is to choose from, with names or without.
+/// The choices of a field, named or not.
 fn choices(schema: &Value) -> Vec<(String, String)> {
     let named = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array());
     let named = named.into_iter().flatten().filter_map(|option| {
@@ -140,44 +140,44 @@ fn choices(schema: &Value) -> Vec<(String, String)> {
 }
 
 impl Field {
-    /// What a typed line means; nothing if it means nothing, or an empty one leaves out what must be there.
-    pub fn read(&self, line: &str) -> Option<Read> {
+    /// Parses a typed line; `None` if it is invalid, or empty for a required field without a default.
+    pub fn parse(&self, line: &str) -> Option<FieldInput> {
         let line = line.trim();
         if line.is_empty() {
             return match &self.default {
-                Some(value) => Some(Read::Value(value.clone())),
-                None => (!self.required).then_some(Read::Nothing),
+                Some(value) => Some(FieldInput::Value(value.clone())),
+                None => (!self.required).then_some(FieldInput::Empty),
             };
         }
         let value = match &self.kind {
-            Kind::Text => json!(line),
-            Kind::Number => json!(line.parse::<f64>().ok().filter(|number| number.is_finite())?),
-            Kind::Integer => json!(line.parse::<i64>().ok()?),
-            Kind::Boolean => match line.to_lowercase().as_str() {
+            FieldKind::Text => json!(line),
+            FieldKind::Number => json!(line.parse::<f64>().ok().filter(|number| number.is_finite())?),
+            FieldKind::Integer => json!(line.parse::<i64>().ok()?),
+            FieldKind::Boolean => match line.to_lowercase().as_str() {
                 "y" | "yes" | "true" => json!(true),
                 "n" | "no" | "false" => json!(false),
                 _ => return None,
             },
-            Kind::One(choices) => json!(find(choices, line)?),
-            Kind::Many(choices) => {
+            FieldKind::OneOf(choices) => json!(find(choices, line)?),
+            FieldKind::AnyOf(choices) => {
                 let picked: Option<Vec<&str>> = line.split(',').map(|one| find(choices, one.trim())).collect();
                 json!(picked?)
             }
         };
-        Some(Read::Value(value))
+        Some(FieldInput::Value(value))
     }
 }
 
-/// What was read.
+/// The parsed input of a field.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Read {
+pub enum FieldInput {
     /// A value.
     Value(Value),
     /// The field stays empty.
-    Nothing,
+    Empty,
 }
 
-/// A choice by its number or its name.
+/// Finds a choice by number or name.
 fn find<'a>(choices: &'a [(String, String)], wanted: &str) -> Option<&'a str> {
     let by_number = wanted.parse::<usize>().ok().and_then(|number| choices.get(number.checked_sub(1)?));
     let by_name = || choices.iter().find(|(value, name)| value == wanted || name.eq_ignore_ascii_case(wanted));
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_every_kind_and_what_is_typed_into_them() {
+    fn fields_of_every_kind_parse_typed_lines() {
         let schema = json!({"type": "object", "required": ["color", "name"], "properties": {
             "color": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}]},
             "size": {"type": "string", "enum": ["s", "m"], "default": "m"},
@@ -201,8 +201,8 @@ mod tests {
             "name": {"type": "string", "title": "Name", "description": "Yours"},
         }});
         let fields = fields(&json!({ "requestedSchema": schema }));
-        let read = |key: &str, line: &str| fields.iter().find(|field| field.key == key).unwrap().read(line);
-        let value = |value: Value| Some(Read::Value(value));
+        let parse = |key: &str, line: &str| fields.iter().find(|field| field.key == key).unwrap().parse(line);
+        let value = |value: Value| Some(FieldInput::Value(value));
         for (key, line, want) in [
             ("color", "2", value(json!("g"))),
             ("color", " red ", value(json!("r"))),
@@ -218,11 +218,11 @@ mod tests {
             ("share", "inf", None),
             ("sure", "Yes", value(json!(true))),
             ("sure", "perhaps", None),
-            ("sure", "", Some(Read::Nothing)),
+            ("sure", "", Some(FieldInput::Empty)),
             ("name", "", None),
             ("name", "Ann", value(json!("Ann"))),
         ] {
-            assert_eq!(read(key, line), want, "{key}: {line:?}");
+            assert_eq!(parse(key, line), want, "{key}: {line:?}");
         }
         let name = fields.iter().find(|field| field.key == "name").unwrap();
         assert_eq!((name.title.as_str(), name.description.as_str(), name.required), ("Name", "Yours", true));

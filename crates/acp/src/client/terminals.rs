@@ -1,4 +1,4 @@
-//! The commands that an agent has run for it. They end with the connection.
+//! The terminals of an agent: commands that the client runs for it. They end with the connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
@@ -13,66 +13,66 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::files::{Root, text};
+use super::files::{Root, string};
 use crate::lock;
 use crate::rpc::{Error, code};
 
-/// Terminals that are open at once.
-const MAX_OPEN: usize = 64;
-/// Terminals that are remembered after their release.
-const MAX_RELEASED: usize = 16;
-/// What is kept of the output at most, in bytes, and if the agent does not say how much it wants.
+/// Terminals that may be open at the same time.
+const MAX_OPEN_TERMINALS: usize = 64;
+/// Released terminals that are remembered.
+const MAX_RELEASED_TERMINALS: usize = 16;
+/// The most output kept, in bytes; also the default.
 const MAX_OUTPUT: usize = 1 << 20;
-/// What the runner itself keeps of it; the rest is ours.
-const RUNNER_KEEPS: usize = 4 << 10;
-/// How long commands may take to be gone when the connection ends.
-const LEAVE: Duration = Duration::from_secs(GRACE.as_secs() + KILL_WAIT.as_secs() + 1);
-/// The shell for command lines, if it is there.
+/// What `exec` itself keeps of the output; we keep the rest.
+const EXEC_KEEP_BYTES: usize = 4 << 10;
+/// How long commands may take to end when the connection closes.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(GRACE.as_secs() + KILL_WAIT.as_secs() + 1);
+/// The shell for command lines, if it exists.
 const BASH: &str = "/bin/bash";
-/// What shells answer for a command that cannot be started.
-const NOT_STARTED: i32 = 127;
+/// The exit code that shells use for a command that cannot be started.
+const EXIT_NOT_STARTED: i32 = 127;
 
 /// The terminals of a connection.
 pub(super) struct Terminals {
     exec: Exec,
     root: Root,
     open: Mutex<HashMap<String, Arc<Terminal>>>,
-    /// What was released last: agents show a terminal in a call and release it before the call ends.
+    /// The last released terminals: agents show a terminal in a call and release it before the call ends.
     released: Mutex<VecDeque<(String, Arc<Terminal>)>>,
-    next: AtomicU64,
+    next_id: AtomicU64,
     tasks: TaskTracker,
-    /// Ends them all.
+    /// Ends all commands.
     stop: CancellationToken,
 }
 
-/// A command that an agent asks for.
-pub(super) struct Wanted {
-    /// The command line as bash would read it. Its environment stands in front of it: that can change what a command does as
-    /// much as its arguments.
+/// A command that an agent wants to run.
+pub(super) struct CommandRequest {
+    /// The command line as bash would read it, prefixed with its environment variables: these can change what a command
+    /// does as much as its arguments.
     pub line: String,
-    /// What a shell would be given, if that is all there is to it.
+    /// The script, if the command is just a shell with a script.
     pub script: Option<String>,
     /// Where it would run.
     pub directory: PathBuf,
 }
 
 struct Terminal {
-    output: Mutex<Kept>,
+    output: Mutex<OutputTail>,
     end: watch::Sender<Option<Value>>,
     kill: CancellationToken,
 }
 
-/// The end of an output.
-struct Kept {
+/// The end of a command's output.
+struct OutputTail {
     text: String,
     limit: usize,
     truncated: bool,
 }
 
-impl Kept {
+impl OutputTail {
     fn push(&mut self, text: &str) {
         self.text.push_str(text);
-        // Not at every piece: what is kept is moved each time.
+        // Not for every chunk: cutting moves the kept text.
         if self.text.len() > 2 * self.limit {
             self.cut();
         }
@@ -95,26 +95,28 @@ impl Terminals {
             root,
             open: Mutex::default(),
             released: Mutex::default(),
-            next: AtomicU64::new(1),
+            next_id: AtomicU64::new(1),
             tasks: TaskTracker::new(),
         }
     }
 
-    /// Answers `terminal/create`.
+    /// Handles `terminal/create`.
     pub fn create(&self, params: &Value) -> Result<Value, Error> {
         let spec = self.spec(params)?;
         let limit = params["outputByteLimit"].as_u64().and_then(|limit| usize::try_from(limit).ok());
         let limit = limit.unwrap_or(MAX_OUTPUT).min(MAX_OUTPUT);
         let terminal = Arc::new(Terminal {
-            output: Mutex::new(Kept { text: String::new(), limit, truncated: false }),
+            output: Mutex::new(OutputTail { text: String::new(), limit, truncated: false }),
             end: watch::Sender::new(None),
             kill: self.stop.child_token(),
         });
-        let id = format!("term_{}", self.next.fetch_add(1, Ordering::Relaxed));
+        let id = format!("term_{}", self.next_id.fetch_add(1, Ordering::Relaxed));
         {
             let mut open = lock(&self.open);
-            if open.len() >= MAX_OPEN {
-                return Err(Error::internal(format!("{MAX_OPEN} terminals are open already; release some of them")));
+            if open.len() >= MAX_OPEN_TERMINALS {
+                return Err(Error::internal(format!(
+                    "{MAX_OPEN_TERMINALS} terminals are open already; release some of them"
+                )));
             }
             open.insert(id.clone(), terminal.clone());
         }
@@ -123,10 +125,10 @@ impl Terminals {
             let mut push = |text: &str| lock(&terminal.output).push(text);
             let ended = exec.run(spec, terminal.kill.clone(), &mut push).await;
             let status = match ended.map(|outcome| outcome.end) {
-                Ok(end) => status(end),
+                Ok(end) => exit_status(end),
                 Err(error) => {
                     push(&format!("{error}\n"));
-                    json!({"exitCode": NOT_STARTED, "signal": null})
+                    json!({"exitCode": EXIT_NOT_STARTED, "signal": null})
                 }
             };
             terminal.end.send_replace(Some(status));
@@ -135,25 +137,27 @@ impl Terminals {
     }
 
     fn spec(&self, params: &Value) -> Result<Spec, Error> {
-        let command = text(params, "command")?;
+        let command = string(params, "command")?;
         let texts = |list: &Value| -> Vec<OsString> {
             list.as_array().into_iter().flatten().filter_map(Value::as_str).map(OsString::from).collect()
         };
-        let cwd = self.root.folder(params["cwd"].as_str())?;
+        let cwd = self.root.working_directory(params["cwd"].as_str())?;
         let args = texts(&params["args"]);
-        // Agents of others give a whole command line too. Command lines are judged as bash reads them.
+        // Some agents send a whole command line. Permission rules read command lines as bash does.
         let mut spec = if args.is_empty() && command.contains(char::is_whitespace) {
             let shell = [BASH, "/bin/sh"].map(Path::new).into_iter().find(|shell| shell.exists());
             Spec::shell(shell.unwrap_or(Path::new("/bin/sh")), command, &cwd)
         } else {
             Spec::new(command, args, cwd)
         };
-        spec.keep_bytes = RUNNER_KEEPS;
+        spec.keep_bytes = EXEC_KEEP_BYTES;
         for variable in params["env"].as_array().into_iter().flatten() {
             if let (Some(name), Some(value)) = (variable["name"].as_str(), variable["value"].as_str()) {
-                // Another name could not be written in front of a command, so it could not be judged there.
-                if !is_name(name) {
-                    return Err(Error::invalid_params(format!("{name:?} is no name of an environment variable")));
+                // A name that cannot be written before a command could not be judged there.
+                if !is_variable_name(name) {
+                    return Err(Error::invalid_params(format!(
+                        "{name:?} is not a valid name of an environment variable"
+                    )));
                 }
                 spec.env.push((name.into(), value.into()));
             }
@@ -162,12 +166,12 @@ impl Terminals {
     }
 
     fn find(&self, params: &Value) -> Result<Arc<Terminal>, Error> {
-        let id = text(params, "terminalId")?;
+        let id = string(params, "terminalId")?;
         let found = lock(&self.open).get(id).cloned();
         found.ok_or_else(|| Error::new(code::NOT_FOUND, format!("There is no terminal {id}")))
     }
 
-    /// Answers `terminal/output`.
+    /// Handles `terminal/output`.
     pub fn output(&self, params: &Value) -> Result<Value, Error> {
         let terminal = self.find(params)?;
         let status = terminal.end.borrow().clone();
@@ -176,39 +180,39 @@ impl Terminals {
         Ok(json!({"output": output.text, "truncated": output.truncated, "exitStatus": status}))
     }
 
-    /// Answers `terminal/wait_for_exit`.
+    /// Handles `terminal/wait_for_exit`.
     pub async fn wait(&self, params: &Value) -> Result<Value, Error> {
         let mut end = self.find(params)?.end.subscribe();
         let ended = end.wait_for(Option::is_some).await;
         let status = ended.ok().and_then(|status| status.clone());
-        status.ok_or_else(|| Error::internal("The terminal broke down"))
+        status.ok_or_else(|| Error::internal("The terminal failed unexpectedly"))
     }
 
-    /// Answers `terminal/kill`.
+    /// Handles `terminal/kill`.
     pub fn kill(&self, params: &Value) -> Result<Value, Error> {
         self.find(params)?.kill.cancel();
         Ok(json!({}))
     }
 
-    /// Answers `terminal/release`.
+    /// Handles `terminal/release`.
     pub fn release(&self, params: &Value) -> Result<Value, Error> {
         self.find(params)?.kill.cancel();
-        let id = text(params, "terminalId")?;
+        let id = string(params, "terminalId")?;
         let found = lock(&self.open).remove(id);
         let mut released = lock(&self.released);
         released.extend(found.map(|terminal| (id.to_owned(), terminal)));
-        if released.len() > MAX_RELEASED {
+        if released.len() > MAX_RELEASED_TERMINALS {
             released.pop_front();
         }
         Ok(json!({}))
     }
 
-    /// Whether a command runs.
+    /// Whether a command is running.
     pub fn is_running(&self) -> bool {
         lock(&self.open).values().any(|terminal| terminal.end.borrow().is_none())
     }
 
-    /// What a terminal shows, or showed when it was released.
+    /// The output of a terminal, open or recently released.
     pub fn text(&self, id: &str) -> Option<String> {
         let open = lock(&self.open).get(id).cloned();
         let released = || lock(&self.released).iter().find(|(known, _)| known == id).map(|(_, found)| found.clone());
@@ -218,8 +222,8 @@ impl Terminals {
         Some(output.text.clone())
     }
 
-    /// What `terminal/create` asks for.
-    pub fn wanted(&self, params: &Value) -> Result<Wanted, Error> {
+    /// The command that `terminal/create` asks for.
+    pub fn command_request(&self, params: &Value) -> Result<CommandRequest, Error> {
         let spec = self.spec(params)?;
         let words: Vec<_> =
             std::iter::once(&spec.program).chain(&spec.args).map(|word| word.to_string_lossy()).collect();
@@ -233,7 +237,7 @@ impl Terminals {
             script = known.map(|_| line.to_string());
             bash = known.is_some_and(|place| place < 3);
         }
-        // What another shell is given reads as bash only in part: its name stays.
+        // A script for another shell reads as bash only in part, so the shell's name stays.
         let line = match &script {
             Some(script) if bash => script.clone(),
             _ => words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
@@ -242,28 +246,28 @@ impl Terminals {
             format!("{}={} ", name.to_string_lossy(), quote(&value.to_string_lossy()))
         };
         let line = spec.env.iter().map(variable).collect::<String>() + &line;
-        Ok(Wanted { line, script, directory: spec.cwd })
+        Ok(CommandRequest { line, script, directory: spec.cwd })
     }
 
-    /// Ends them all.
+    /// Ends all commands and waits for them.
     pub async fn close(&self) {
         self.stop.cancel();
         lock(&self.open).clear();
         self.tasks.close();
-        if tokio::time::timeout(LEAVE, self.tasks.wait()).await.is_err() {
-            tracing::warn!("a command of the agent does not end");
+        if tokio::time::timeout(CLOSE_TIMEOUT, self.tasks.wait()).await.is_err() {
+            tracing::warn!("a command of the agent did not end");
         }
     }
 }
 
-/// Whether a shell takes a text for the name of a variable.
-fn is_name(text: &str) -> bool {
+/// Whether a text is a valid name of a shell variable.
+fn is_variable_name(text: &str) -> bool {
     !text.is_empty()
         && !text.starts_with(|c: char| c.is_ascii_digit())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// A word as a shell would read it.
+/// Quotes a word for a shell.
 fn quote(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./=:,@%+".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) {
@@ -272,16 +276,16 @@ fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-fn status(end: End) -> Value {
+fn exit_status(end: End) -> Value {
     match end {
         End::Exited(code) => json!({"exitCode": code, "signal": null}),
-        End::Signalled(signal) => json!({"exitCode": null, "signal": name(signal)}),
+        End::Signalled(signal) => json!({"exitCode": null, "signal": signal_name(signal)}),
         End::TimedOut | End::Cancelled => json!({"exitCode": null, "signal": "SIGTERM"}),
     }
 }
 
-/// The name of a signal that ends programs now and then, the number of others.
-fn name(signal: i32) -> String {
+/// The name of a common signal, the number of any other.
+fn signal_name(signal: i32) -> String {
     let name = match signal {
         1 => "SIGHUP",
         2 => "SIGINT",
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_runs_in_the_root_and_its_end_is_kept() {
+    async fn a_command_runs_in_the_root_and_its_output_is_kept() {
         let (_folder, terminals) = terminals();
         let made = terminals.create(&json!({"command": "/bin/sh", "args": ["-c", "pwd; echo $GREETING; exit 3"],
             "env": [{"name": "GREETING", "value": "héllo"}]}));
@@ -322,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_judged_is_what_would_run() {
+    fn the_judged_command_line_is_what_would_run() {
         let (_folder, terminals) = terminals();
         let variable = |name: &str, value: &str| json!([{"name": name, "value": value}]);
         for (params, want) in [
@@ -342,10 +346,13 @@ mod tests {
                 "LD_PRELOAD=x /bin/bash -c 'git status; ls'",
             ),
         ] {
-            assert_eq!(terminals.wanted(&params).unwrap().line, want, "{params}");
+            assert_eq!(terminals.command_request(&params).unwrap().line, want, "{params}");
         }
         for name in ["", "a.b", "1X", "A B", "BASH_FUNC_ls%%", "A=B"] {
-            assert!(terminals.wanted(&json!({"command": "ls", "env": variable(name, "x")})).is_err(), "{name}");
+            assert!(
+                terminals.command_request(&json!({"command": "ls", "env": variable(name, "x")})).is_err(),
+                "{name}"
+            );
         }
     }
 
@@ -359,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn they_end_when_they_are_killed_and_with_the_connection() {
+    async fn commands_end_when_killed_and_with_the_connection() {
         let (_folder, terminals) = terminals();
         let made = terminals.create(&json!({"command": "sleep 100"})).unwrap();
         terminals.kill(&made).unwrap();

@@ -1,78 +1,78 @@
-//! Why a request was refused.
+//! JSON-RPC errors.
 
 use api::HostError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The codes of JSON-RPC and of ACP.
+/// The error codes of JSON-RPC and ACP.
 pub mod code {
-    /// Not JSON.
+    /// Invalid JSON.
     pub const PARSE: i64 = -32700;
-    /// Not a request.
+    /// Not a valid request.
     pub const INVALID_REQUEST: i64 = -32600;
-    /// No such method.
+    /// Unknown method.
     pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// The parameters make no sense.
+    /// Invalid parameters.
     pub const INVALID_PARAMS: i64 = -32602;
-    /// It was tried and failed.
+    /// The request failed.
     pub const INTERNAL: i64 = -32603;
-    /// The human must sign in first.
+    /// The user must sign in first.
     pub const AUTH_REQUIRED: i64 = -32000;
-    /// There is no such thing.
+    /// Resource not found.
     pub const NOT_FOUND: i64 = -32002;
-    /// The asking side no longer wants it.
+    /// The requester cancelled the request.
     pub const CANCELLED: i64 = -32800;
 }
 
-/// An error as it goes over the wire.
+/// A JSON-RPC error object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Error {
-    /// What kind.
+    /// One of [`code`].
     pub code: i64,
-    /// In words.
+    /// For people.
     pub message: String,
-    /// More.
+    /// For programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
 }
 
 impl Error {
-    /// An error of any kind.
+    /// An error with this code.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }
 
-    /// Not JSON.
+    /// Invalid JSON.
     pub fn parse(message: impl Into<String>) -> Self {
         Self::new(code::PARSE, message)
     }
 
-    /// Not a request, or not now.
+    /// Not a valid request, or not valid now.
     pub fn invalid_request(message: impl Into<String>) -> Self {
         Self::new(code::INVALID_REQUEST, message)
     }
 
-    /// No such method.
+    /// Unknown method.
     pub fn method_not_found(method: &str) -> Self {
         Self::new(code::METHOD_NOT_FOUND, format!("Method not found: {method}")).with(json!({ "method": method }))
     }
 
-    /// The parameters make no sense.
+    /// Invalid parameters.
     pub fn invalid_params(message: impl Into<String>) -> Self {
         Self::new(code::INVALID_PARAMS, message)
     }
 
-    /// It was tried and failed.
+    /// The request failed.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(code::INTERNAL, message)
     }
 
-    /// The asking side no longer wants it.
+    /// The requester cancelled the request.
     pub fn cancelled() -> Self {
         Self::new(code::CANCELLED, "Request cancelled")
     }
 
-    /// Adds facts for programs.
+    /// Adds data for programs.
     pub fn with(mut self, data: Value) -> Self {
         self.data = Some(data);
         self

@@ -1,5 +1,5 @@
-//! What waits to be written. It is bounded: whoever adds updates waits while it is full, and text that is still waiting
-//! grows in place instead of becoming another message.
+//! The queue of outgoing messages. It is bounded: senders of updates wait while it is full, and text is appended to a
+//! message that is still queued instead of becoming another one.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -9,37 +9,37 @@ use tokio::sync::Notify;
 use super::stream::Sink;
 use crate::lock;
 
-/// Bytes that may wait before whoever adds an update waits as well.
-const MAX_WAITING: usize = 128 << 10;
-/// The longest text that grows in one message; what comes then begins another one.
-const MAX_GROWN: usize = 64 << 10;
-/// Bytes that are written at once: what is behind them can still grow.
-const BATCH: usize = 64 << 10;
+/// Queued bytes above which senders of updates wait.
+const MAX_QUEUED_BYTES: usize = 128 << 10;
+/// The longest text of one message; more text starts another message.
+const MAX_APPENDED_TEXT: usize = 64 << 10;
+/// Bytes taken from the queue for one write; text behind them can still be appended to.
+const BATCH_BYTES: usize = 64 << 10;
 
-/// A message with a text in it that may grow while it waits.
+/// A message that ends with a text, to which more can be appended while it is queued.
 #[derive(Debug, Clone)]
-pub struct Growing {
-    /// The message up to the text. Messages that are equal up to here may become one.
-    pub before: String,
+pub struct AppendableMessage {
+    /// The message up to the text. Messages with the same prefix may be merged.
+    pub prefix: String,
     /// The text.
     pub text: String,
-    /// The message behind the text.
-    pub after: &'static str,
+    /// The message after the text.
+    pub suffix: &'static str,
 }
 
 #[derive(Debug)]
-enum Entry {
+enum QueuedMessage {
     Line(Vec<u8>),
-    Growing(Growing),
-    /// A state that a newer one replaces.
+    Appendable(AppendableMessage),
+    /// A key and a state; a newer state with the same key replaces it.
     Latest(String, Vec<u8>),
 }
 
-impl Entry {
+impl QueuedMessage {
     fn len(&self) -> usize {
         match self {
             Self::Line(line) => line.len(),
-            Self::Growing(growing) => growing.before.len() + growing.text.len() + growing.after.len(),
+            Self::Appendable(message) => message.prefix.len() + message.text.len() + message.suffix.len(),
             Self::Latest(key, line) => key.len() + line.len(),
         }
     }
@@ -47,12 +47,12 @@ impl Entry {
     fn bytes(self) -> Vec<u8> {
         match self {
             Self::Line(line) | Self::Latest(_, line) => line,
-            Self::Growing(Growing { before, text, after }) => {
-                let mut line = before.into_bytes();
-                // A string cannot fail to be written as JSON.
+            Self::Appendable(AppendableMessage { prefix, text, suffix }) => {
+                let mut line = prefix.into_bytes();
+                // Serialising a string cannot fail.
                 let quoted = serde_json::to_string(&text).unwrap_or_else(|_| "\"\"".to_owned());
                 line.extend_from_slice(quoted.as_bytes());
-                line.extend_from_slice(after.as_bytes());
+                line.extend_from_slice(suffix.as_bytes());
                 line
             }
         }
@@ -60,99 +60,100 @@ impl Entry {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    queue: VecDeque<Entry>,
+struct OutboxState {
+    queue: VecDeque<QueuedMessage>,
     bytes: usize,
     closed: bool,
 }
 
-impl State {
-    fn push(&mut self, entry: Entry) {
-        self.bytes += entry.len();
-        self.queue.push_back(entry);
+impl OutboxState {
+    fn push(&mut self, message: QueuedMessage) {
+        self.bytes += message.len();
+        self.queue.push_back(message);
     }
 }
 
-/// The queue. A handle: clones share it.
+/// The queue. Cheap to clone: clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Outbox(Arc<Shared>);
+pub struct Outbox(Arc<OutboxShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    news: Notify,
+struct OutboxShared {
+    state: Mutex<OutboxState>,
+    added: Notify,
     room: Notify,
 }
 
 impl Outbox {
-    /// Adds a message that the other side waits for: answers and questions. How many there are is bounded elsewhere.
+    /// Adds a response or a request, without waiting for room. Their number is bounded elsewhere.
     pub fn push(&self, line: Vec<u8>) {
-        self.add(|state| state.push(Entry::Line(line)));
+        self.add(|state| state.push(QueuedMessage::Line(line)));
     }
 
-    /// Adds a message when there is room.
+    /// Adds a message once there is room.
     pub async fn send(&self, line: Vec<u8>) {
-        self.room().await;
+        self.wait_for_room().await;
         self.push(line);
     }
 
-    /// Adds text when there is room; it joins the last message if that is the same up to the text.
-    pub async fn grow(&self, growing: Growing) {
-        self.room().await;
+    /// Adds text once there is room, to the last message if that has the same prefix.
+    pub async fn append(&self, message: AppendableMessage) {
+        self.wait_for_room().await;
         self.add(|state| match state.queue.back_mut() {
-            Some(Entry::Growing(last))
-                if last.before == growing.before && last.text.len() + growing.text.len() <= MAX_GROWN =>
+            Some(QueuedMessage::Appendable(last))
+                if last.prefix == message.prefix && last.text.len() + message.text.len() <= MAX_APPENDED_TEXT =>
             {
-                last.text.push_str(&growing.text);
-                state.bytes += growing.text.len();
+                last.text.push_str(&message.text);
+                state.bytes += message.text.len();
             }
-            _ => state.push(Entry::Growing(growing)),
+            _ => state.push(QueuedMessage::Appendable(message)),
         });
     }
 
-    /// Adds a state when there is room; it takes the place of an older one with the same key that still waits.
+    /// Adds a state once there is room, in place of an older one with the same key that is still queued.
     pub async fn replace(&self, key: String, line: Vec<u8>) {
-        self.room().await;
+        self.wait_for_room().await;
         self.add(|state| {
-            let same = |entry: &&mut Entry| matches!(entry, Entry::Latest(other, _) if *other == key);
+            let same =
+                |message: &&mut QueuedMessage| matches!(message, QueuedMessage::Latest(other, _) if *other == key);
             match state.queue.iter_mut().find(same) {
-                Some(Entry::Latest(_, old)) => {
+                Some(QueuedMessage::Latest(_, old)) => {
                     state.bytes = state.bytes + line.len() - old.len();
                     *old = line;
                 }
-                _ => state.push(Entry::Latest(key, line)),
+                _ => state.push(QueuedMessage::Latest(key, line)),
             }
         });
     }
 
-    /// Nothing is added any more; what is there is still written.
+    /// Refuses further messages; queued ones are still written.
     pub fn close(&self) {
         lock(&self.0.state).closed = true;
-        self.0.news.notify_one();
+        self.0.added.notify_one();
         self.0.room.notify_waiters();
     }
 
-    /// Bytes that wait.
+    /// Bytes in the queue.
     #[cfg(test)]
-    pub fn waiting(&self) -> usize {
+    pub fn queued_bytes(&self) -> usize {
         lock(&self.0.state).bytes
     }
 
-    fn add(&self, change: impl FnOnce(&mut State)) {
+    fn add(&self, change: impl FnOnce(&mut OutboxState)) {
         let mut state = lock(&self.0.state);
         if !state.closed {
             change(&mut state);
             drop(state);
-            self.0.news.notify_one();
+            self.0.added.notify_one();
         }
     }
 
-    async fn room(&self) {
+    async fn wait_for_room(&self) {
         loop {
             let notified = self.0.room.notified();
             {
                 let state = lock(&self.0.state);
-                if state.closed || state.bytes < MAX_WAITING {
+                if state.closed || state.bytes < MAX_QUEUED_BYTES {
                     return;
                 }
             }
@@ -160,18 +161,18 @@ impl Outbox {
         }
     }
 
-    /// The next messages; nothing at the end.
-    async fn batch(&self) -> Option<Vec<Vec<u8>>> {
+    /// Waits for the next messages; `None` once the outbox is closed and empty.
+    async fn next_batch(&self) -> Option<Vec<Vec<u8>>> {
         loop {
             {
                 let mut state = lock(&self.0.state);
                 let mut batch = Vec::new();
                 let mut bytes = 0;
-                while bytes < BATCH
-                    && let Some(entry) = state.queue.pop_front()
+                while bytes < BATCH_BYTES
+                    && let Some(message) = state.queue.pop_front()
                 {
-                    bytes += entry.len();
-                    batch.push(entry.bytes());
+                    bytes += message.len();
+                    batch.push(message.bytes());
                 }
                 state.bytes -= bytes;
                 if !batch.is_empty() {
@@ -183,16 +184,16 @@ impl Outbox {
                     return None;
                 }
             }
-            self.0.news.notified().await;
+            self.0.added.notified().await;
         }
     }
 }
 
-/// Writes what comes, until the outbox is closed and empty, or the other side is gone.
+/// Writes queued messages until the outbox is closed and empty, or the peer is gone.
 pub async fn write(outbox: Outbox, mut sink: impl Sink) {
-    while let Some(batch) = outbox.batch().await {
+    while let Some(batch) = outbox.next_batch().await {
         if let Err(error) = sink.send(batch).await {
-            tracing::debug!(%error, "the other side cannot be written to any more");
+            tracing::debug!(%error, "cannot write to the other side any more");
             break;
         }
     }
@@ -203,32 +204,32 @@ pub async fn write(outbox: Outbox, mut sink: impl Sink) {
 mod tests {
     use super::*;
 
-    fn growing(before: &str, text: &str) -> Growing {
-        Growing { before: before.into(), text: text.into(), after: "}" }
+    fn message(prefix: &str, text: &str) -> AppendableMessage {
+        AppendableMessage { prefix: prefix.into(), text: text.into(), suffix: "}" }
     }
 
     async fn lines(outbox: &Outbox) -> Vec<String> {
         outbox.close();
         let mut lines = Vec::new();
-        while let Some(batch) = outbox.batch().await {
+        while let Some(batch) = outbox.next_batch().await {
             lines.extend(batch.into_iter().map(|line| String::from_utf8(line).unwrap()));
         }
         lines
     }
 
     #[tokio::test]
-    async fn waiting_text_grows_only_beside_its_like() {
+    async fn text_is_appended_only_to_the_last_message_with_the_same_prefix() {
         let outbox = Outbox::default();
-        for (before, text) in [("a", "1"), ("a", "\"2"), ("b", "3"), ("a", "4")] {
-            outbox.grow(growing(before, text)).await;
+        for (prefix, text) in [("a", "1"), ("a", "\"2"), ("b", "3"), ("a", "4")] {
+            outbox.append(message(prefix, text)).await;
         }
         outbox.push(b"x".to_vec());
-        outbox.grow(growing("a", "5")).await;
+        outbox.append(message("a", "5")).await;
         assert_eq!(lines(&outbox).await, ["a\"1\\\"2\"}", "b\"3\"}", "a\"4\"}", "x", "a\"5\"}"]);
     }
 
     #[tokio::test]
-    async fn a_newer_state_takes_the_place_of_the_older() {
+    async fn a_newer_state_replaces_the_older() {
         let outbox = Outbox::default();
         outbox.replace("k".into(), b"one".to_vec()).await;
         outbox.send(b"x".to_vec()).await;
@@ -238,29 +239,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_adds_waits_while_it_is_full_but_answers_do_not() {
+    async fn senders_wait_while_it_is_full_but_responses_do_not() {
         let outbox = Outbox::default();
-        outbox.send(vec![b'x'; MAX_WAITING]).await;
+        outbox.send(vec![b'x'; MAX_QUEUED_BYTES]).await;
         let more = tokio::spawn({
             let outbox = outbox.clone();
             async move { outbox.send(b"late".to_vec()).await }
         });
         outbox.push(b"answer".to_vec());
         tokio::task::yield_now().await;
-        assert!(!more.is_finished() && outbox.waiting() == MAX_WAITING + 6);
-        outbox.batch().await.unwrap();
+        assert!(!more.is_finished() && outbox.queued_bytes() == MAX_QUEUED_BYTES + 6);
+        outbox.next_batch().await.unwrap();
         more.await.unwrap();
         assert_eq!(lines(&outbox).await, ["answer", "late"]);
     }
 
     #[tokio::test]
-    async fn text_of_a_stalled_reader_stays_within_bounds() {
+    async fn queued_text_stays_bounded_while_the_reader_stalls() {
         let outbox = Outbox::default();
         let writer = tokio::spawn({
             let outbox = outbox.clone();
             async move {
                 for _ in 0..1_000_000 {
-                    outbox.grow(growing("a", "some text ")).await;
+                    outbox.append(message("a", "some text ")).await;
                 }
             }
         });
@@ -268,7 +269,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert!(!writer.is_finished());
-        assert!(outbox.waiting() <= MAX_WAITING + MAX_GROWN, "{}", outbox.waiting());
+        assert!(outbox.queued_bytes() <= MAX_QUEUED_BYTES + MAX_APPENDED_TEXT, "{}", outbox.queued_bytes());
         writer.abort();
     }
 }

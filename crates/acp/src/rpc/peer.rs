@@ -1,4 +1,4 @@
-//! The other side of a connection.
+//! The other end of a connection: sends requests, notifications and responses.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,142 +11,143 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::error::Error;
-use super::outbox::{Growing, Outbox};
+use super::outbox::{AppendableMessage, Outbox};
 use crate::lock;
 
-/// Questions to the other side that may wait for their answers at once.
-const MAX_ASKED: usize = 1024;
+/// Our requests that may wait for a response at the same time.
+const MAX_PENDING_REQUESTS: usize = 1024;
 
-/// How long an answer may take.
+/// How long to wait for a response.
 #[derive(Debug, Clone, Copy)]
-pub enum Waits {
-    /// A program answers.
-    For(Duration),
-    /// A human answers: as long as it takes.
-    Forever,
+pub enum Timeout {
+    /// For a program.
+    After(Duration),
+    /// For a person: as long as it takes.
+    Never,
 }
 
-/// The other side. Cheap to clone.
+/// The other end. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Peer(Arc<Shared>);
+pub struct Peer(Arc<PeerState>);
 
 #[derive(Default)]
-struct Shared {
+struct PeerState {
     outbox: Outbox,
-    next: AtomicU64,
-    asked: Mutex<Asked>,
+    next_id: AtomicU64,
+    pending: Mutex<PendingRequests>,
 }
 
 #[derive(Default)]
-struct Asked {
+struct PendingRequests {
     waiting: HashMap<u64, oneshot::Sender<Result<Value, Error>>>,
     closed: bool,
 }
 
 impl Peer {
-    /// What waits to be written.
+    /// The queue of outgoing messages.
     pub(super) fn outbox(&self) -> &Outbox {
         &self.0.outbox
     }
 
-    /// Asks, and waits for the answer. If the future is dropped, or the time is over, the other side is told that the
-    /// answer is no longer wanted.
-    pub async fn ask<T: DeserializeOwned>(
+    /// Sends a request and waits for the response. If the future is dropped or the time is over, the request is
+    /// cancelled.
+    pub async fn request<T: DeserializeOwned>(
         &self,
         method: &str,
         params: &impl Serialize,
-        waits: Waits,
+        timeout: Timeout,
     ) -> Result<T, Error> {
-        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, answer) = oneshot::channel();
+        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let (sender, response) = oneshot::channel();
         {
-            let mut asked = lock(&self.0.asked);
-            if asked.closed {
-                return Err(closed());
+            let mut pending = lock(&self.0.pending);
+            if pending.closed {
+                return Err(closed_error());
             }
-            if asked.waiting.len() >= MAX_ASKED {
-                return Err(Error::internal(format!("{MAX_ASKED} questions wait for an answer already")));
+            if pending.waiting.len() >= MAX_PENDING_REQUESTS {
+                return Err(Error::internal(format!("{MAX_PENDING_REQUESTS} requests already wait for a response")));
             }
-            asked.waiting.insert(id, sender);
+            pending.waiting.insert(id, sender);
         }
-        let _withdraw = Withdraw { peer: self, id };
-        self.0.outbox.push(line(&Asking { id: Some(id), ..Asking::new(method, params) }));
-        let answer = match waits {
-            Waits::Forever => answer.await,
-            Waits::For(time) => match tokio::time::timeout(time, answer).await {
-                Ok(answer) => answer,
+        let _cancel_on_drop = CancelOnDrop { peer: self, id };
+        self.0.outbox.push(to_line(&OutgoingMessage { id: Some(id), ..OutgoingMessage::new(method, params) }));
+        let response = match timeout {
+            Timeout::Never => response.await,
+            Timeout::After(time) => match tokio::time::timeout(time, response).await {
+                Ok(response) => response,
                 Err(_) => {
                     return Err(Error::internal(format!("{method} was not answered within {} s", time.as_secs())));
                 }
             },
         };
-        let answer = answer.unwrap_or_else(|_| Err(closed()))?;
-        serde_json::from_value(answer)
+        let response = response.unwrap_or_else(|_| Err(closed_error()))?;
+        serde_json::from_value(response)
             .map_err(|error| Error::invalid_params(format!("The answer to {method} is not understood: {error}")))
     }
 
-    /// Tells, when there is room.
-    pub async fn tell(&self, method: &str, params: &impl Serialize) {
-        self.0.outbox.send(line(&Asking::new(method, params))).await;
+    /// Sends a notification once there is room.
+    pub async fn notify(&self, method: &str, params: &impl Serialize) {
+        self.0.outbox.send(to_line(&OutgoingMessage::new(method, params))).await;
     }
 
-    /// Tells a state, when there is room; it takes the place of an older one with the same key that was not sent yet.
-    pub async fn tell_latest(&self, key: String, method: &str, params: &impl Serialize) {
-        self.0.outbox.replace(key, line(&Asking::new(method, params))).await;
+    /// Sends a state once there is room, in place of an older one with the same key that was not sent yet.
+    pub async fn notify_latest(&self, key: String, method: &str, params: &impl Serialize) {
+        self.0.outbox.replace(key, to_line(&OutgoingMessage::new(method, params))).await;
     }
 
-    /// Tells text that may join what was not sent yet, when there is room.
-    pub async fn tell_text(&self, growing: Growing) {
-        self.0.outbox.grow(growing).await;
+    /// Sends text once there is room; it may be merged with text that was not sent yet.
+    pub async fn notify_text(&self, message: AppendableMessage) {
+        self.0.outbox.append(message).await;
     }
 
-    /// Whether the other side hung up.
+    /// Whether the connection is closed.
     pub fn is_closed(&self) -> bool {
-        lock(&self.0.asked).closed
+        lock(&self.0.pending).closed
     }
 
-    /// Nobody is asked or told any more; whoever waits for an answer gets an error.
+    /// Closes the connection: waiting requests fail, and nothing is sent any more.
     pub(super) fn close(&self) {
-        let mut asked = lock(&self.0.asked);
-        asked.closed = true;
-        asked.waiting.clear();
-        drop(asked);
+        let mut pending = lock(&self.0.pending);
+        pending.closed = true;
+        pending.waiting.clear();
+        drop(pending);
         self.0.outbox.close();
     }
 
-    /// Answers a request.
-    pub(super) fn answer(&self, id: &Value, result: Result<Value, Error>) {
-        self.0.outbox.push(answer(id, result));
+    /// Responds to a request.
+    pub(super) fn respond(&self, id: &Value, result: Result<Value, Error>) {
+        self.0.outbox.push(response_line(id, result));
     }
 
-    /// Refuses what the reader could not hand on, when there is room: somebody who sends nothing but this is slowed down.
-    pub(super) async fn refuse(&self, id: &Value, error: Error) {
-        self.0.outbox.send(answer(id, Err(error))).await;
+    /// Rejects a message that never reached the handler. Waits for room, which slows down a peer that sends only such
+    /// messages.
+    pub(super) async fn reject(&self, id: &Value, error: Error) {
+        self.0.outbox.send(response_line(id, Err(error))).await;
     }
 
-    /// An answer came. One that nobody waits for (any more) means nothing.
+    /// Delivers a response. One that nobody waits for is ignored.
     pub(super) fn resolve(&self, id: &Value, result: Result<Value, Error>) {
         let id = id.as_u64().or_else(|| id.as_str()?.parse().ok());
-        if let Some(waiting) = id.and_then(|id| lock(&self.0.asked).waiting.remove(&id)) {
+        if let Some(waiting) = id.and_then(|id| lock(&self.0.pending).waiting.remove(&id)) {
             let _ = waiting.send(result);
         }
     }
 }
 
-fn closed() -> Error {
+fn closed_error() -> Error {
     Error::internal("The other side hung up")
 }
 
-fn answer(id: &Value, result: Result<Value, Error>) -> Vec<u8> {
+fn response_line(id: &Value, result: Result<Value, Error>) -> Vec<u8> {
     match result {
-        Ok(result) => line(&json!({"jsonrpc": "2.0", "id": id, "result": result})),
-        Err(error) => line(&json!({"jsonrpc": "2.0", "id": id, "error": error})),
+        Ok(result) => to_line(&json!({"jsonrpc": "2.0", "id": id, "result": result})),
+        Err(error) => to_line(&json!({"jsonrpc": "2.0", "id": id, "error": error})),
     }
 }
 
-/// A question, or what is told: written as it is, because there may be thousands that hold whole files.
+/// A request or a notification, serialised directly: thousands may hold whole files.
 #[derive(Serialize)]
-struct Asking<'a, P> {
+struct OutgoingMessage<'a, P> {
     jsonrpc: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u64>,
@@ -154,28 +155,28 @@ struct Asking<'a, P> {
     params: &'a P,
 }
 
-impl<'a, P: Serialize> Asking<'a, P> {
+impl<'a, P: Serialize> OutgoingMessage<'a, P> {
     fn new(method: &'a str, params: &'a P) -> Self {
         Self { jsonrpc: "2.0", id: None, method, params }
     }
 }
 
-fn line(message: &impl Serialize) -> Vec<u8> {
-    // Only keys that are no strings cannot be written, and there are none; an empty line would mean nothing.
+fn to_line(message: &impl Serialize) -> Vec<u8> {
+    // Only non-string keys could fail, and there are none. An empty line means nothing to the peer.
     serde_json::to_vec(message).unwrap_or_default()
 }
 
-/// A question whose answer is not awaited any more.
-struct Withdraw<'a> {
+/// Cancels a request whose response nobody waits for any more.
+struct CancelOnDrop<'a> {
     peer: &'a Peer,
     id: u64,
 }
 
-impl Drop for Withdraw<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        if lock(&self.peer.0.asked).waiting.remove(&self.id).is_some() {
+        if lock(&self.peer.0.pending).waiting.remove(&self.id).is_some() {
             let params = json!({ "requestId": self.id });
-            self.peer.0.outbox.push(line(&Asking::new("$/cancel_request", &params)));
+            self.peer.0.outbox.push(to_line(&OutgoingMessage::new("$/cancel_request", &params)));
         }
     }
 }

@@ -1,39 +1,39 @@
-//! Lines in and out.
+//! Sources and sinks of messages.
 
 use std::future::Future;
 use std::io;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 
-/// The longest message that is taken: a prompt with some pictures.
+/// The longest accepted message: room for a prompt with some images.
 pub const MAX_LINE: usize = 32 << 20;
-/// How much is read at once.
-const BUFFER: usize = 64 << 10;
+/// Bytes per read.
+const READ_BUFFER: usize = 64 << 10;
 
-/// What came in.
+/// What a source produced.
 #[derive(Debug, PartialEq)]
 pub enum Received {
     /// A message.
     Line(Vec<u8>),
-    /// A message beyond [`MAX_LINE`]; it was skipped.
+    /// A message longer than [`MAX_LINE`], skipped.
     TooLong,
-    /// The other side hung up.
+    /// The peer disconnected.
     End,
 }
 
-/// Where messages come from.
+/// A source of messages.
 pub trait Source: Send {
-    /// The next message. Nothing is lost if the future is dropped.
+    /// Waits for the next message. Cancel safe.
     fn next(&mut self) -> impl Future<Output = Received> + Send;
 }
 
-/// Where messages go.
+/// A sink of messages.
 pub trait Sink: Send {
-    /// Sends messages, each without its line end, in their order.
+    /// Sends messages in order; none has a line end.
     fn send(&mut self, messages: Vec<Vec<u8>>) -> impl Future<Output = io::Result<()>> + Send;
 }
 
-/// One message per line of a stream of bytes.
+/// Reads one message per line.
 pub struct ByteSource<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
@@ -41,9 +41,9 @@ pub struct ByteSource<R> {
 }
 
 impl<R: AsyncRead + Unpin + Send> ByteSource<R> {
-    /// Reads from there.
+    /// Reads from `reader`.
     pub fn new(reader: R) -> Self {
-        Self { reader: BufReader::with_capacity(BUFFER, reader), line: Vec::new(), too_long: false }
+        Self { reader: BufReader::with_capacity(READ_BUFFER, reader), line: Vec::new(), too_long: false }
     }
 
     fn finish(&mut self) -> Received {
@@ -60,12 +60,12 @@ impl<R: AsyncRead + Unpin + Send> Source for ByteSource<R> {
             let read = match fill(&mut self.reader).await {
                 Ok(read) => read,
                 Err(error) => {
-                    tracing::debug!(%error, "the other side cannot be read any more");
+                    tracing::debug!(%error, "cannot read from the other side any more");
                     return Received::End;
                 }
             };
             if read.is_empty() {
-                // A last line without its end still counts.
+                // A last line without a line end still counts.
                 return if self.line.is_empty() && !self.too_long { Received::End } else { self.finish() };
             }
             let end = read.iter().position(|byte| *byte == b'\n');
@@ -95,7 +95,7 @@ async fn fill(reader: &mut (impl AsyncBufRead + Unpin)) -> io::Result<&[u8]> {
 pub struct ByteSink<W>(W);
 
 impl<W: AsyncWrite + Unpin + Send> ByteSink<W> {
-    /// Writes to there.
+    /// Writes to `writer`.
     pub fn new(writer: W) -> Self {
         Self(writer)
     }

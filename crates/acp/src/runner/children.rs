@@ -1,203 +1,209 @@
-//! The subagents of an agent: each that is told of, in whatever way, reports and asks at a desk of its own.
+//! The subagents of an agent. Each gets a runner context of its own, where it reports and asks, however the agent
+//! announces it.
 
 use std::sync::Arc;
 
-use api::{RunnerChild, RunnerContext, RunnerEnd, RunnerError, RunnerUpdate};
+use api::{RunnerContext, RunnerChild, RunnerEnd, RunnerError, RunnerUpdate};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::report::Report;
-use super::{Failure, Work};
+use super::translate::UpdateTranslator;
+use super::{JobFailure, JobState};
 use crate::client::{Client, Subagent};
 
 /// A subagent of the agent.
 #[derive(Default)]
-pub(super) struct Child {
+pub(super) struct ChildRun {
     /// The session that it works for.
     parent: String,
-    /// Nothing while it rests, and if there is no room for it.
-    desk: Option<Arc<dyn RunnerContext>>,
-    /// What its desk knows of it.
+    /// `None` while it is idle, or if it cannot be tracked.
+    context: Option<Arc<dyn RunnerContext>>,
+    /// What its context knows about it.
     known: RunnerChild,
-    report: Report,
-    /// It told something by itself.
-    spoke: bool,
-    /// It is not followed: there was no room for it, or what it told could not be taken in.
-    given_up: bool,
-    /// Cancelled when it rests.
-    rests: CancellationToken,
+    translator: UpdateTranslator,
+    /// Whether it reported anything by itself.
+    has_reported: bool,
+    /// It is not tracked: its context refused it or its reports.
+    is_untracked: bool,
+    /// Cancelled when it is idle.
+    idle: CancellationToken,
 }
 
-/// One that may be stopped alone from now on.
-pub(super) struct Begun {
+/// A subagent that was started and can be stopped alone.
+pub(super) struct StartedChild {
     pub id: String,
-    pub desk: Arc<dyn RunnerContext>,
-    pub rests: CancellationToken,
+    pub context: Arc<dyn RunnerContext>,
+    pub idle: CancellationToken,
 }
 
-impl Work {
-    /// Takes what is known of a subagent.
-    pub(super) async fn subagent(&mut self, told: &Subagent, client: &Client) -> Result<(), Failure> {
-        let Some(session) = told.session.clone().filter(|session| *session != self.session) else { return Ok(()) };
+impl JobState {
+    /// Handles a change of a subagent.
+    pub(super) async fn subagent_changed(&mut self, subagent: &Subagent, client: &Client) -> Result<(), JobFailure> {
+        let Some(session) = subagent.session.clone().filter(|session| *session != self.session) else { return Ok(()) };
         let child = self.children.get(&session);
-        if child.is_some_and(|child| child.given_up) || (told.parent != self.session && !self.works(&told.parent)) {
-            // It is seen in a call at most.
-            return match self.report.subagent(told) {
-                Some(news) => self.tell(news).await,
+        if child.is_some_and(|child| child.is_untracked)
+            || (subagent.parent != self.session && !self.is_working(&subagent.parent))
+        {
+            // At most its call shows it.
+            return match self.translator.subagent(subagent) {
+                Some(report) => self.report(report).await,
                 None => Ok(()),
             };
         }
-        let Some(report) = self.report_of(&told.parent) else { return Ok(()) };
-        // The call is known at the desk before the one that it waits for.
-        let news = report.subagent(told);
-        let call = report.call_of(&session).cloned();
+        let Some(translator) = self.translator_of(&subagent.parent) else { return Ok(()) };
+        // Report the call before the subagent that it waits for.
+        let report = translator.subagent(subagent);
+        let call = translator.call_of(&session).cloned();
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let prompt = call.as_ref().and_then(|call| text(call.input.get("prompt")?));
         let known = RunnerChild {
             id: session.clone(),
-            title: told.title.clone(),
+            title: subagent.title.clone(),
             prompt,
             call: call.as_ref().map(|call| call.id.clone()),
-            stops: told.cancel,
+            stops: subagent.cancel,
         };
-        if let Some(news) = news {
-            self.tell_at(&told.parent, news, client).await?;
+        if let Some(report) = report {
+            self.report_to(&subagent.parent, report, client).await?;
         }
-        let ended = end(told);
-        let (begun, open) = self.children.get(&session).map_or((false, false), |child| (true, child.desk.is_some()));
-        let renewed = open && self.children.get(&session).is_some_and(|child| child.known != known);
-        if renewed || !open && (ended.is_none() || !begun) {
-            self.seat(&told.parent, known, client).await;
+        let ended = child_end(subagent);
+        let (exists, is_working) =
+            self.children.get(&session).map_or((false, false), |child| (true, child.context.is_some()));
+        let is_changed = is_working && self.children.get(&session).is_some_and(|child| child.known != known);
+        if is_changed || !is_working && (ended.is_none() || !exists) {
+            self.open_child(&subagent.parent, known, client).await;
         }
         let Some(ended) = ended else { return Ok(()) };
-        if let Some(child) = self.children.get(&session).filter(|child| child.desk.is_some() && !child.spoke) {
-            // All that is known of its work is what the call gave.
-            let said = child.known.call.as_ref().and(call).map(|call| result(&call.output).to_owned());
-            if let Some(said) = said.filter(|said| !said.is_empty() && ended.is_ok()) {
-                self.tell_child(&session, RunnerUpdate::Text(said), client).await;
+        if let Some(child) = self.children.get(&session).filter(|child| child.context.is_some() && !child.has_reported)
+        {
+            // The call's output is all that is known of its work.
+            let answer = child.known.call.as_ref().and(call).map(|call| task_result(&call.output).to_owned());
+            if let Some(answer) = answer.filter(|answer| !answer.is_empty() && ended.is_ok()) {
+                self.report_to_child(&session, RunnerUpdate::Text(answer), client).await;
             }
         }
-        self.rest(&session, ended, client).await;
+        self.end_child(&session, ended, client).await;
         Ok(())
     }
 
-    /// Gets a subagent its desk, or brings up to date what that one knows.
-    async fn seat(&mut self, parent: &str, known: RunnerChild, client: &Client) {
-        let desk = match self.children.get(parent) {
-            Some(above) => above.desk.clone(),
-            None => Some(self.desk.clone()),
+    /// Opens a context for a subagent, or updates what it knows.
+    async fn open_child(&mut self, parent: &str, known: RunnerChild, client: &Client) {
+        let context = match self.children.get(parent) {
+            Some(above) => above.context.clone(),
+            None => Some(self.context.clone()),
         };
-        let Some(desk) = desk else { return };
+        let Some(context) = context else { return };
         let id = known.id.clone();
-        let seat = desk.child(known.clone()).await;
+        let handle = context.child(known.clone()).await;
         let child = self.children.entry(id.clone()).or_default();
         parent.clone_into(&mut child.parent);
         child.known = known;
-        match seat {
-            Ok(_) if child.desk.is_some() => {}
-            Ok(seat) => {
-                child.report = Report::default();
-                child.report.begin(&id, seat.kept.as_ref().and_then(Value::as_f64).unwrap_or(0.0));
-                child.rests = CancellationToken::new();
-                child.spoke = false;
-                child.desk = Some(seat.context.clone());
-                client.seat(&id, Some(seat.context.clone()));
-                self.begun.push(Begun { id, desk: seat.context, rests: child.rests.clone() });
+        match handle {
+            Ok(_) if child.context.is_some() => {}
+            Ok(handle) => {
+                child.translator = UpdateTranslator::default();
+                child.translator.begin(&id, handle.kept.as_ref().and_then(Value::as_f64).unwrap_or(0.0));
+                child.idle = CancellationToken::new();
+                child.has_reported = false;
+                child.context = Some(handle.context.clone());
+                client.set_child_context(&id, Some(handle.context.clone()));
+                self.started_children.push(StartedChild { id, context: handle.context, idle: child.idle.clone() });
             }
             Err(error) => {
-                tracing::info!(%error, subagent = id, "a subagent of the agent is seen in its call alone");
-                child.given_up = child.desk.is_none();
+                tracing::info!(%error, subagent = id, "a subagent of the agent is shown in its call only");
+                child.is_untracked = child.context.is_none();
             }
         }
     }
 
-    /// Takes what a subagent does; false if it has no desk.
+    /// Handles an update of a subagent; false if it is not tracked.
     pub(super) async fn child_update(
         &mut self,
         session: &str,
         update: &Value,
         client: &Client,
-    ) -> Result<bool, Failure> {
-        let Some(child) = self.children.get_mut(session).filter(|child| !child.given_up) else { return Ok(false) };
-        if child.desk.is_none() {
-            // It rests: what comes late belongs to nothing.
+    ) -> Result<bool, JobFailure> {
+        let Some(child) = self.children.get_mut(session).filter(|child| !child.is_untracked) else { return Ok(false) };
+        if child.context.is_none() {
+            // It is idle: late updates belong to nothing.
             return Ok(true);
         }
-        let news = child.report.update(session, update, &|id| client.terminal_text(id));
+        let report = child.translator.update(session, update, &|id| client.terminal_text(id));
         let parent = child.parent.clone();
-        if let Some(news) = news {
-            child.spoke |= matches!(news, RunnerUpdate::Text(_) | RunnerUpdate::Reasoning(_) | RunnerUpdate::Call(_));
-            self.tell_child(session, news, client).await;
+        if let Some(report) = report {
+            child.has_reported |=
+                matches!(report, RunnerUpdate::Text(_) | RunnerUpdate::Reasoning(_) | RunnerUpdate::Call(_));
+            self.report_to_child(session, report, client).await;
         }
-        // Its money is counted at its own desk.
+        // Its cost is counted at its own context.
         if update["sessionUpdate"] != "usage_update"
-            && let Some(report) = self.report_of(&parent)
-            && let Some(news) = report.update(session, update, &|_| None)
+            && let Some(translator) = self.translator_of(&parent)
+            && let Some(report) = translator.update(session, update, &|_| None)
         {
-            self.tell_at(&parent, news, client).await?;
+            self.report_to(&parent, report, client).await?;
         }
         Ok(true)
     }
 
-    /// The desk of a subagent that works, and its report.
-    pub(super) fn at_work(&mut self, session: &str) -> Option<(Arc<dyn RunnerContext>, &mut Report)> {
+    /// The context and the translator of a working subagent.
+    pub(super) fn working_child(&mut self, session: &str) -> Option<(Arc<dyn RunnerContext>, &mut UpdateTranslator)> {
         let child = self.children.get_mut(session)?;
-        Some((child.desk.clone()?, &mut child.report))
+        Some((child.context.clone()?, &mut child.translator))
     }
 
-    /// Whether a subagent can be stopped alone; what tells that it rests.
-    pub(super) fn stops(&self, session: &str) -> Option<(bool, CancellationToken)> {
-        self.children.get(session).map(|child| (child.known.stops, child.rests.clone()))
+    /// Whether a subagent can be cancelled alone, and the token that tells when it is idle.
+    pub(super) fn stop_info(&self, session: &str) -> Option<(bool, CancellationToken)> {
+        self.children.get(session).map(|child| (child.known.stops, child.idle.clone()))
     }
 
-    /// A subagent has ended what it did.
-    pub(super) async fn rest(&mut self, session: &str, ended: Result<RunnerEnd, RunnerError>, client: &Client) {
+    /// Ends the work of a subagent.
+    pub(super) async fn end_child(&mut self, session: &str, ended: Result<RunnerEnd, RunnerError>, client: &Client) {
         let Some(child) = self.children.get_mut(session) else { return };
-        let Some(desk) = child.desk.take() else { return };
-        child.rests.cancel();
-        client.seat(session, None);
-        if let Err(error) = desk.tell(RunnerUpdate::Finished(ended)).await {
-            tracing::warn!(%error, subagent = session, "the end of a subagent could not be written down");
+        let Some(context) = child.context.take() else { return };
+        child.idle.cancel();
+        client.set_child_context(session, None);
+        if let Err(error) = context.tell(RunnerUpdate::Finished(ended)).await {
+            tracing::warn!(%error, subagent = session, "failed to record the end of a subagent");
         }
     }
 
-    /// Tells the desk of a subagent. One whose desk takes nothing more is not followed any further; the work goes on.
-    async fn tell_child(&mut self, session: &str, news: RunnerUpdate, client: &Client) {
-        let Some((desk, _)) = self.at_work(session) else { return };
-        if let Err(error) = desk.tell(news).await {
-            self.rest(session, Err(error), client).await;
+    /// Reports to the context of a subagent. If that fails, the subagent is no longer tracked; the work goes on.
+    async fn report_to_child(&mut self, session: &str, report: RunnerUpdate, client: &Client) {
+        let Some((context, _)) = self.working_child(session) else { return };
+        if let Err(error) = context.tell(report).await {
+            self.end_child(session, Err(error), client).await;
             if let Some(child) = self.children.get_mut(session) {
-                child.given_up = true;
+                child.is_untracked = true;
             }
         }
     }
 
-    /// Tells the desk of a session, whosever it is.
-    async fn tell_at(&mut self, session: &str, news: RunnerUpdate, client: &Client) -> Result<(), Failure> {
+    /// Reports to the context of a session, root or subagent.
+    async fn report_to(&mut self, session: &str, report: RunnerUpdate, client: &Client) -> Result<(), JobFailure> {
         if session == self.session {
-            return self.tell(news).await;
+            return self.report(report).await;
         }
-        self.tell_child(session, news, client).await;
+        self.report_to_child(session, report, client).await;
         Ok(())
     }
 
-    fn works(&self, session: &str) -> bool {
-        self.children.get(session).is_some_and(|child| child.desk.is_some())
+    fn is_working(&self, session: &str) -> bool {
+        self.children.get(session).is_some_and(|child| child.context.is_some())
     }
 
-    fn report_of(&mut self, session: &str) -> Option<&mut Report> {
+    fn translator_of(&mut self, session: &str) -> Option<&mut UpdateTranslator> {
         if session == self.session {
-            return Some(&mut self.report);
+            return Some(&mut self.translator);
         }
-        self.children.get_mut(session).filter(|child| child.desk.is_some()).map(|child| &mut child.report)
+        self.children.get_mut(session).filter(|child| child.context.is_some()).map(|child| &mut child.translator)
     }
 }
 
-/// How a subagent ended what it did; nothing if it works.
-fn end(told: &Subagent) -> Option<Result<RunnerEnd, RunnerError>> {
-    let failed = || Err(RunnerError(told.error.clone().unwrap_or_else(|| "The subagent failed".to_owned())));
-    match told.state.as_str() {
-        "idle" => Some(match told.stop.as_deref() {
+/// How a subagent ended; `None` while it works.
+fn child_end(subagent: &Subagent) -> Option<Result<RunnerEnd, RunnerError>> {
+    let failed = || Err(RunnerError(subagent.error.clone().unwrap_or_else(|| "The subagent failed".to_owned())));
+    match subagent.state.as_str() {
+        "idle" => Some(match subagent.stop.as_deref() {
             Some("max_tokens") => Ok(RunnerEnd::Length),
             Some("refusal") => Ok(RunnerEnd::Refused),
             Some("cancelled") => Ok(RunnerEnd::Stopped),
@@ -210,8 +216,8 @@ fn end(told: &Subagent) -> Option<Result<RunnerEnd, RunnerError>> {
     }
 }
 
-/// The words of a subagent in what its call gave.
-fn result(output: &str) -> &str {
+/// The answer of a subagent within the output of its call.
+fn task_result(output: &str) -> &str {
     let inside = output.split_once("<task_result>").and_then(|(_, rest)| rest.split_once("</task_result>"));
     inside.map_or(output, |(inside, _)| inside).trim()
 }

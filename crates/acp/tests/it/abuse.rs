@@ -1,4 +1,4 @@
-//! Clients that make mistakes, and clients that mean no good.
+//! Clients that make mistakes, and malicious clients.
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use crate::rig::{Lab, UNTIL_GO, prompt, script};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_line_gets_the_right_answer() {
+async fn every_line_gets_the_right_response() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let code = |answer: &Value| (answer["id"].clone(), answer["error"]["code"].as_i64().unwrap_or_default());
@@ -30,35 +30,35 @@ async fn every_line_gets_the_right_answer() {
             (json!(7), -32002),
         ),
     ] {
-        let answer = client.answer_to(line).await;
+        let answer = client.response_to(line).await;
         assert_eq!(code(&answer), want, "{}", String::from_utf8_lossy(line));
     }
-    // These say nothing that could be answered.
+    // None of these gets a response.
     for line in ["", "   ", "{\"jsonrpc\":\"2.0\",\"id\":903,\"result\":{}}", "{\"method\":\"nope/notification\"}"] {
         client.raw(line).await;
     }
     let listed =
-        client.answer_to("{\"id\":901,\"method\":\"session/list\",\"params\":{\"cwd\":\"/nonexistent\"}}").await;
+        client.response_to("{\"id\":901,\"method\":\"session/list\",\"params\":{\"cwd\":\"/nonexistent\"}}").await;
     assert_eq!(listed["result"]["sessions"], json!([]));
     let long = format!("{{\"id\":1,\"method\":\"{}\"}}", "x".repeat(trefoil_acp::rpc::MAX_LINE));
-    assert_eq!(code(&client.answer_to(long).await), (Value::Null, -32700));
+    assert_eq!(code(&client.response_to(long).await), (Value::Null, -32700));
     client.session(&lab).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_hangs_up_in_mid_turn_leaves_a_session_that_goes_on() {
+async fn a_turn_continues_after_its_client_disconnects() {
     let lab = Lab::new();
     let mut client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
     let steps = script(json!([{"text": "one ", "tools": [["bash", {"command": UNTIL_GO}]]}, {"text": "two"}]));
-    let _answer = client.start("session/prompt", prompt(&id, &steps)).await;
-    client.until_update(&id, "the turn", |update| update["sessionUpdate"] == "agent_message_chunk").await;
-    client.hang_up().await;
-    client.ended().await;
+    let _answer = client.start_request("session/prompt", prompt(&id, &steps)).await;
+    client.wait_for_update(&id, "the turn", |update| update["sessionUpdate"] == "agent_message_chunk").await;
+    client.disconnect().await;
+    client.wait_for_end().await;
     let other = lab.client(json!({})).await;
-    other.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    other.request("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
     lab.project.write("go", "");
-    other.until_text(&id, "one two").await;
+    other.wait_for_text(&id, "one two").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,11 +66,11 @@ async fn a_client_that_does_not_read_costs_no_memory_and_loses_nothing() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
-    client.until_update(&id, "the commands", |update| update["sessionUpdate"] == "available_commands_update").await;
+    client.wait_for_update(&id, "the commands", |update| update["sessionUpdate"] == "available_commands_update").await;
     let stalled = client.stall().await;
     let count = 20_000;
-    let answer = client.start("session/prompt", prompt(&id, &script(json!([{"chunks": count}])))).await;
-    // The turn ends whether somebody reads or not. Its events are too many to be followed on a busy machine.
+    let answer = client.start_request("session/prompt", prompt(&id, &script(json!([{"chunks": count}])))).await;
+    // The turn ends whether the client reads or not. It has too many events to follow on a busy machine.
     let (scope, session) = (api::Scope::new(lab.cwd()), api::SessionId::parse(&id).unwrap());
     let ended = async || {
         let last = api::ListMessages { limit: Some(1), before: None };
@@ -82,12 +82,12 @@ async fn a_client_that_does_not_read_costs_no_memory_and_loses_nothing() {
     assert_eq!(answer.await.unwrap()["stopReason"], "end_turn");
     let want: String = (0..count).map(|n| format!("w{n} ")).collect();
     assert_eq!(client.text(&id), want);
-    // It did not get as many messages as there were pieces.
-    assert!(client.kind(&id, "agent_message_chunk").len() < count / 2);
+    // Deltas were joined into fewer messages.
+    assert!(client.updates_of_kind(&id, "agent_message_chunk").len() < count / 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_reads_byte_by_byte_is_heard_all_the_same() {
+async fn requests_of_a_client_that_barely_reads_are_handled() {
     let lab = Lab::new();
     let (read, mut write) = tokio::io::split(lab.pipe());
     let mut read = BufReader::with_capacity(1, read);
@@ -104,7 +104,7 @@ async fn a_client_that_reads_byte_by_byte_is_heard_all_the_same() {
         line.clear();
         soon("the answer to session/resume", read.read_line(&mut line)).await.unwrap();
     }
-    // From here on it is so slow that most is never read; everything is done nevertheless.
+    // From here on it is so slow that most is never read; requests are handled nevertheless.
     let reader = tokio::spawn(async move {
         let mut pace = tokio::time::interval(std::time::Duration::from_millis(20));
         while read.read_u8().await.is_ok() {
@@ -123,7 +123,7 @@ async fn a_client_that_reads_byte_by_byte_is_heard_all_the_same() {
         };
         soon(what, next).await;
     };
-    // Hours of words: whoever is the faster, there are more of them.
+    // Hours of words: more than any reader gets through.
     let endless = script(json!([{"chunks": 1_000_000, "chunk_delay_ms": 5}]));
     say(3, "session/prompt", prompt(id.as_str(), &endless)).await;
     until("the first word", |body| matches!(body, api::EventBody::PartDelta { .. })).await;
@@ -134,11 +134,11 @@ async fn a_client_that_reads_byte_by_byte_is_heard_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_huge_call_stays_within_the_bounds_of_a_message() {
+async fn a_huge_call_stays_below_the_message_limit() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
-    // The rig fails if a line has a megabyte or more.
+    // The rig fails if a line reaches one megabyte.
     let steps = json!([
         {"tools": [["write", {"filePath": "big.txt", "content": "\u{1}line\n".repeat(300_000)}]]},
         {"tools": [["bash", {"command": "head -c 3000000 /dev/zero | tr '\\0' 'x'"}]]},
@@ -147,11 +147,11 @@ async fn a_huge_call_stays_within_the_bounds_of_a_message() {
     client.prompt(&id, &script(steps)).await.unwrap();
     assert_eq!(client.text(&id).len(), 2_000_000);
     let other = lab.client(json!({})).await;
-    other.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    other.request("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
     assert_eq!(other.text(&id).len(), 2_000_000);
 }
 
-/// Valid messages, mutated: cut, doubled, with bytes flipped and fields exchanged.
+/// Valid messages, mutated: cut, doubled, with bytes flipped and fields swapped.
 fn mutate(random: &mut fastrand::Rng, seeds: &[String]) -> Vec<u8> {
     let mut line = seeds[random.usize(..seeds.len())].clone().into_bytes();
     for _ in 0..random.usize(1..6) {
@@ -182,7 +182,7 @@ fn mutate(random: &mut fastrand::Rng, seeds: &[String]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_thousand_random_lines_do_not_end_or_hang_it() {
+async fn a_hundred_thousand_random_lines_neither_crash_nor_hang_it() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
@@ -206,12 +206,12 @@ async fn a_hundred_thousand_random_lines_do_not_end_or_hang_it() {
     let mut random = fastrand::Rng::with_seed(7);
     for number in 0..100_000 {
         client.raw(mutate(&mut random, &seeds)).await;
-        // A hang shows at once, not at the end.
+        // Detect a hang early, not at the end.
         if number % 10_000 == 0 {
-            assert!(client.ask("session/list", json!({"cwd": "/nonexistent"})).await.is_ok());
+            assert!(client.request("session/list", json!({"cwd": "/nonexistent"})).await.is_ok());
         }
     }
-    let made = client.ask("session/new", json!({"cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    let made = client.request("session/new", json!({"cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
     let id = made["sessionId"].as_str().unwrap();
     assert_eq!(client.prompt(id, &script(json!([{"text": "alive"}]))).await.unwrap()["stopReason"], "end_turn");
     assert_eq!(client.text(id), "alive");

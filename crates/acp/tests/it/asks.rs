@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use api::{Host as _, PermissionReply, PermissionReplyKind, Scope};
 use serde_json::{Value, json};
 
-use crate::rig::{Answer, Client, Lab, prompt, script, selected};
+use crate::rig::{Client, Lab, Reply, prompt, script, selected};
 
-/// A project in which edits and commands are asked for, as they are in an editor.
+/// A project in which edits and commands need permission, as in an editor.
 fn careful() -> Lab {
     Lab::with(json!({}))
 }
@@ -16,27 +16,28 @@ fn bash(command: &str) -> String {
     script(json!([{"tools": [["bash", {"command": command}]]}, {"text": "after"}]))
 }
 
-/// What the client was asked for.
+/// The permission requests that the client received.
 fn asked(client: &Client) -> Vec<Value> {
-    let said = client.said();
-    said.into_iter()
+    let received = client.received();
+    received
+        .into_iter()
         .filter(|message| message["method"] == "session/request_permission")
         .map(|m| m["params"].clone())
         .collect()
 }
 
 fn last_status(client: &Client, id: &str) -> String {
-    let updates = client.kind(id, "tool_call_update");
+    let updates = client.updates_of_kind(id, "tool_call_update");
     updates.last().unwrap()["status"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edits_and_commands_are_asked_for_in_an_editor() {
+async fn edits_and_commands_need_permission_in_an_editor() {
     let lab = careful();
     lab.project.write("a.txt", "alpha\nbeta\n");
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
-    client.answers(|_, _| selected("once"));
+    client.on_request(|_, _| selected("once"));
     client.prompt(&id, &bash("echo perm && ls")).await.unwrap();
     let steps = json!([
         {"tools": [["edit", {"filePath": "a.txt", "oldString": "alpha", "newString": "omega"}]]},
@@ -51,7 +52,7 @@ async fn edits_and_commands_are_asked_for_in_an_editor() {
     let options: Vec<&str> =
         asked[0]["options"].as_array().unwrap().iter().map(|o| o["kind"].as_str().unwrap()).collect();
     assert_eq!(options, ["allow_once", "allow_always", "reject_once"]);
-    // What `always` would allow, and where.
+    // The names say what `always` would allow, and where.
     let directory = lab.project.directory();
     for (request, want) in [
         (&asked[0], format!("Always allow `echo *`, `ls *` in {directory}")),
@@ -67,11 +68,11 @@ async fn edits_and_commands_are_asked_for_in_an_editor() {
     assert_eq!(calls[2]["content"][0]["newText"], "b\n");
     assert_eq!((&calls[3]["title"], &calls[3]["locations"][1]["path"]), (&json!("/etc"), &json!("/etc")));
     assert_eq!(calls.len(), 4);
-    // Every call was shown before it was asked about.
-    let said = client.said();
+    // Every call was shown before the permission was asked.
+    let received = client.received();
     for call in calls {
         let at = |kind: &str| {
-            said.iter().position(|m| match kind {
+            received.iter().position(|m| match kind {
                 "shown" => {
                     m["params"]["update"]["sessionUpdate"] == "tool_call"
                         && m["params"]["update"]["toolCallId"] == call["toolCallId"]
@@ -85,30 +86,34 @@ async fn edits_and_commands_are_asked_for_in_an_editor() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn always_settles_what_comes_and_what_waits() {
+async fn always_settles_later_and_open_requests() {
     let lab = careful();
     let client = lab.client(json!({})).await;
     let (one, two) = (client.session(&lab).await, client.session(&lab).await);
     let first = Arc::new(Mutex::new(true));
-    client.answers(
-        move |_, _| if std::mem::take(&mut *first.lock().unwrap()) { Answer::Never } else { selected("always") },
+    client.on_request(
+        move |_, _| if std::mem::take(&mut *first.lock().unwrap()) { Reply::Never } else { selected("always") },
     );
-    let waits = client.start("session/prompt", prompt(&one, &bash("echo one"))).await;
-    client.until("the first question", |said| said.iter().any(|m| m["method"] == "session/request_permission")).await;
+    let waits = client.start_request("session/prompt", prompt(&one, &bash("echo one"))).await;
+    client
+        .wait_until("the first question", |received| {
+            received.iter().any(|m| m["method"] == "session/request_permission")
+        })
+        .await;
     client.prompt(&two, &bash("echo two")).await.unwrap();
     assert_eq!(waits.await.unwrap()["stopReason"], "end_turn");
-    // The question that was settled by the other answer is withdrawn.
-    client.until("the withdrawal", |said| said.iter().any(|m| m["method"] == "$/cancel_request")).await;
+    // The request that the other answer settled is withdrawn.
+    client.wait_until("the withdrawal", |received| received.iter().any(|m| m["method"] == "$/cancel_request")).await;
     client.prompt(&one, &bash("echo three")).await.unwrap();
     assert_eq!(asked(&client).len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn always_is_not_offered_where_it_would_allow_no_more_than_once() {
+async fn always_is_not_offered_if_it_allows_no_more_than_once() {
     let lab = careful();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
-    client.answers(|_, _| selected("always"));
+    client.on_request(|_, _| selected("always"));
     client.prompt(&id, &bash("$PROGRAM > harm")).await.unwrap();
     let asked = asked(&client);
     let bash: Vec<&Value> = asked.iter().filter(|request| request["toolCall"]["kind"] == "execute").collect();
@@ -119,21 +124,21 @@ async fn always_is_not_offered_where_it_would_allow_no_more_than_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_a_yes_is_a_no() {
+async fn anything_but_a_yes_is_a_no() {
     let lab = careful();
     let client = lab.client(json!({})).await;
-    let answers: [fn() -> Answer; 7] = [
+    let answers: [fn() -> Reply; 7] = [
         || selected("reject"),
         || selected("never offered"),
-        || Answer::Result(json!({"outcome": {"outcome": "cancelled"}})),
-        || Answer::Error(json!({"code": -32000, "message": "client refused"})),
-        || Answer::Result(Value::Null),
-        || Answer::Result(json!({"outcome": "selected", "optionId": "once"})),
-        || Answer::Result(json!([1, 2])),
+        || Reply::Result(json!({"outcome": {"outcome": "cancelled"}})),
+        || Reply::Error(json!({"code": -32000, "message": "client refused"})),
+        || Reply::Result(Value::Null),
+        || Reply::Result(json!({"outcome": "selected", "optionId": "once"})),
+        || Reply::Result(json!([1, 2])),
     ];
     for (n, answer) in answers.into_iter().enumerate() {
         let id = client.session(&lab).await;
-        client.answers(move |_, _| answer());
+        client.on_request(move |_, _| answer());
         let ended = client.prompt(&id, &bash(&format!("touch harm-{n}"))).await.unwrap();
         assert_eq!(
             (ended["stopReason"].as_str(), last_status(&client, &id).as_str()),
@@ -145,14 +150,14 @@ async fn what_is_not_a_yes_is_a_no() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_given_twice_counts_once() {
+async fn only_the_first_of_two_answers_counts() {
     let lab = careful();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
-    client.answers(|_, params| {
+    client.on_request(|_, params| {
         let _ = params;
         let line = |option: &str| json!({"jsonrpc": "2.0", "id": 0, "result": {"outcome": {"outcome": "selected", "optionId": option}}});
-        Answer::Raw(format!("{}\n{}", line("reject"), line("once")))
+        Reply::Raw(format!("{}\n{}", line("reject"), line("once")))
     });
     client.prompt(&id, &bash("touch harm")).await.unwrap();
     assert_eq!(last_status(&client, &id), "failed");
@@ -164,13 +169,15 @@ async fn a_permission_that_is_never_answered_can_be_cancelled() {
     let lab = careful();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
-    client.answers(|_, _| Answer::Never);
-    let answer = client.start("session/prompt", prompt(&id, &bash("echo x"))).await;
-    client.until("the question", |said| said.iter().any(|m| m["method"] == "session/request_permission")).await;
-    client.tell("session/cancel", json!({"sessionId": id})).await;
+    client.on_request(|_, _| Reply::Never);
+    let answer = client.start_request("session/prompt", prompt(&id, &bash("echo x"))).await;
+    client
+        .wait_until("the question", |received| received.iter().any(|m| m["method"] == "session/request_permission"))
+        .await;
+    client.notify("session/cancel", json!({"sessionId": id})).await;
     assert_eq!(answer.await.unwrap()["stopReason"], "cancelled");
-    client.until("the withdrawal", |said| said.iter().any(|m| m["method"] == "$/cancel_request")).await;
-    client.answers(|_, _| selected("once"));
+    client.wait_until("the withdrawal", |received| received.iter().any(|m| m["method"] == "$/cancel_request")).await;
+    client.on_request(|_, _| selected("once"));
     assert_eq!(client.prompt(&id, &bash("echo y")).await.unwrap()["stopReason"], "end_turn");
     assert_eq!(last_status(&client, &id), "completed");
 }
@@ -180,59 +187,63 @@ async fn somebody_else_may_answer() {
     let lab = careful();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
-    client.answers(|_, _| Answer::Never);
-    let answer = client.start("session/prompt", prompt(&id, &bash("echo x"))).await;
-    client.until("the question", |said| said.iter().any(|m| m["method"] == "session/request_permission")).await;
+    client.on_request(|_, _| Reply::Never);
+    let answer = client.start_request("session/prompt", prompt(&id, &bash("echo x"))).await;
+    client
+        .wait_until("the question", |received| received.iter().any(|m| m["method"] == "session/request_permission"))
+        .await;
     let scope = Scope::new(lab.cwd());
     let waiting = lab.engine.permissions(&scope).await.unwrap();
     let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
     lab.engine.reply_permission(&scope, &waiting[0].id, reply).await.unwrap();
     assert_eq!(answer.await.unwrap()["stopReason"], "end_turn");
     assert_eq!(last_status(&client, &id), "completed");
-    client.until("the withdrawal", |said| said.iter().any(|m| m["method"] == "$/cancel_request")).await;
+    client.wait_until("the withdrawal", |received| received.iter().any(|m| m["method"] == "$/cancel_request")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_is_asked_again_by_whoever_opens_the_session() {
+async fn open_asks_are_asked_again_when_a_client_opens_the_session() {
     let lab = careful();
     let first = lab.client(json!({})).await;
     let id = first.session(&lab).await;
-    first.answers(|_, _| Answer::Never);
-    let _answer = first.start("session/prompt", prompt(&id, &bash("echo x"))).await;
-    first.until("the question", |said| said.iter().any(|m| m["method"] == "session/request_permission")).await;
-    first.hang_up().await;
+    first.on_request(|_, _| Reply::Never);
+    let _answer = first.start_request("session/prompt", prompt(&id, &bash("echo x"))).await;
+    first
+        .wait_until("the question", |received| received.iter().any(|m| m["method"] == "session/request_permission"))
+        .await;
+    first.disconnect().await;
     let second = lab.client(json!({})).await;
-    second.answers(|_, _| selected("once"));
-    second.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
-    second.until_update(&id, "the end of the call", |update| update["status"] == "completed").await;
-    second.until_text(&id, "after").await;
+    second.on_request(|_, _| selected("once"));
+    second.request("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    second.wait_for_update(&id, "the end of the call", |update| update["status"] == "completed").await;
+    second.wait_for_text(&id, "after").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_human_may_allow_everything_for_a_while() {
+async fn a_user_can_allow_everything_for_a_while() {
     let lab = careful();
     let client = lab.client(json!({"session": {"configOptions": {"boolean": {}}}})).await;
     let id = client.session(&lab).await;
     let set = |on: bool| json!({"sessionId": id, "configId": "approve", "type": "boolean", "value": on});
-    let options = client.ask("session/set_config_option", set(true)).await.unwrap()["configOptions"].clone();
+    let options = client.request("session/set_config_option", set(true)).await.unwrap()["configOptions"].clone();
     let approve = options.as_array().unwrap().iter().find(|option| option["id"] == "approve").unwrap();
     assert_eq!((&approve["type"], &approve["currentValue"]), (&json!("boolean"), &json!(true)));
-    // The client would fail if it was asked.
+    // The client would fail the test if it was asked.
     client.prompt(&id, &bash("echo x")).await.unwrap();
     assert_eq!(last_status(&client, &id), "completed");
-    client.ask("session/set_config_option", set(false)).await.unwrap();
-    client.answers(|_, _| selected("reject"));
+    client.request("session/set_config_option", set(false)).await.unwrap();
+    client.on_request(|_, _| selected("reject"));
     client.prompt(&id, &bash("echo x")).await.unwrap();
     assert_eq!(last_status(&client, &id), "failed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_plan_mode_edits_nothing() {
+async fn plan_mode_edits_nothing() {
     let lab = careful();
     lab.project.write("a.txt", "alpha\n");
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
-    client.ask("session/set_mode", json!({"sessionId": id, "modeId": "plan"})).await.unwrap();
+    client.request("session/set_mode", json!({"sessionId": id, "modeId": "plan"})).await.unwrap();
     let edit =
         json!([{"tools": [["edit", {"filePath": "a.txt", "oldString": "alpha", "newString": "x"}]]}, {"text": "no"}]);
     client.prompt(&id, &script(edit)).await.unwrap();
@@ -249,34 +260,34 @@ fn questions() -> String {
 }
 
 fn answers_of(client: &Client, id: &str) -> Value {
-    client.kind(id, "tool_call_update").last().unwrap()["rawOutput"]["metadata"]["answers"].clone()
+    client.updates_of_kind(id, "tool_call_update").last().unwrap()["rawOutput"]["metadata"]["answers"].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn questions_are_a_form_where_there_are_forms() {
+async fn questions_are_a_form_for_clients_with_forms() {
     let lab = careful();
     let client = lab.client(json!({"elicitation": {"form": {}}})).await;
     let id = client.session(&lab).await;
-    client.answers(|method, params| {
+    client.on_request(|method, params| {
         assert_eq!((method, &params["mode"]), ("elicitation/create", &json!("form")));
         assert_eq!(params["requestedSchema"]["properties"]["question_00"]["oneOf"][1]["const"], "Blue");
         let content = json!({"question_00": "Blue", "question_01": ["Red", "Blue"], "question_01_other": "Green"});
-        Answer::Result(json!({"action": "accept", "content": content}))
+        Reply::Result(json!({"action": "accept", "content": content}))
     });
     client.prompt(&id, &questions()).await.unwrap();
     assert_eq!(answers_of(&client, &id), json!([["Blue"], ["Red", "Blue", "Green"]]));
-    client.answers(|_, _| Answer::Result(json!({"action": "decline"})));
+    client.on_request(|_, _| Reply::Result(json!({"action": "decline"})));
     client.prompt(&id, &questions()).await.unwrap();
     assert_eq!(last_status(&client, &id), "failed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn questions_are_menus_elsewhere() {
+async fn questions_are_menus_for_other_clients() {
     let lab = careful();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
     let choices = Arc::new(Mutex::new(vec!["end", "1", "0"]));
-    client.answers(move |method, params| {
+    client.on_request(move |method, params| {
         assert_eq!(method, "session/request_permission");
         let next = choices.lock().unwrap().pop().unwrap();
         assert!(params["options"].as_array().unwrap().iter().any(|option| option["optionId"] == next), "{params}");

@@ -1,13 +1,13 @@
-//! What editors rely on in the small: fields that are always there, nothing told twice, nothing that gets lost.
+//! Details that editors rely on: required fields, nothing sent twice, nothing lost.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::rig::{Answer, Lab, prompt, script, selected};
+use crate::rig::{Lab, Reply, prompt, script, selected};
 
-/// Servers that cannot work, each with a word of why.
+/// Broken servers, each with a word that its error contains.
 fn broken() -> Vec<(Value, &'static str)> {
     vec![
         (json!({"name": "gone", "command": "/nonexistent/server", "args": [], "env": []}), "/nonexistent/server"),
@@ -18,25 +18,25 @@ fn broken() -> Vec<(Value, &'static str)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_fails_is_told_once_the_session_is_known() {
+async fn a_failed_server_is_reported_once_the_client_knows_the_session() {
     let lab = Lab::new();
     let program = testkit::mcp_server(lab.project.path());
     let works = json!({"name": "works", "command": "python3", "args": [program, "polite"], "env": []});
     for (server, why) in broken() {
         let client = lab.client(json!({"session": {"notices": {}}})).await;
         let params = json!({"cwd": lab.cwd(), "mcpServers": [works.clone(), server.clone()]});
-        let made = client.ask("session/new", params).await.unwrap();
+        let made = client.request("session/new", params).await.unwrap();
         let id = made["sessionId"].as_str().unwrap();
-        client.until_update(id, why, |update| update["sessionUpdate"] == "notice").await;
-        let notices = client.kind(id, "notice");
+        client.wait_for_update(id, why, |update| update["sessionUpdate"] == "notice").await;
+        let notices = client.updates_of_kind(id, "notice");
         assert_eq!(notices.len(), 1, "{notices:?}");
         let title = notices[0]["title"].as_str().unwrap();
         assert!(title.contains(server["name"].as_str().unwrap()) && title.contains(why), "{title}");
         assert_eq!(notices[0]["severity"], "error");
-        // Nothing is told of a session before its client knows it.
-        let said = client.said();
-        let answer = said.iter().position(|message| message["result"]["sessionId"] == id).unwrap();
-        let first = said.iter().position(|message| message["params"]["sessionId"] == id).unwrap();
+        // Nothing is sent about a session before its client knows it.
+        let received = client.received();
+        let answer = received.iter().position(|message| message["result"]["sessionId"] == id).unwrap();
+        let first = received.iter().position(|message| message["params"]["sessionId"] == id).unwrap();
         assert!(answer < first, "{server}");
         assert_eq!(client.prompt(id, &script(json!([{"text": "done"}]))).await.unwrap()["stopReason"], "end_turn");
     }
@@ -65,20 +65,20 @@ async fn every_call_has_a_status_and_a_kind() {
     ];
     let tools: Vec<Value> = calls.iter().map(|(tool, input, _)| json!([tool, input])).collect();
     client.prompt(&id, &script(json!([{ "tools": tools }, {"text": "done"}]))).await.unwrap();
-    let shown = client.kind(&id, "tool_call");
+    let shown = client.updates_of_kind(&id, "tool_call");
     let kinds: Vec<&str> = shown.iter().map(|call| call["kind"].as_str().unwrap_or("missing")).collect();
     assert_eq!(kinds, calls.each_ref().map(|(_, _, kind)| *kind));
     assert!(shown.iter().all(|call| call["status"] == "pending"), "{shown:?}");
-    // The same holds for what is shown again.
+    // The same holds for a replay.
     let again = lab.client(json!({})).await;
-    again.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
-    let shown = again.kind(&id, "tool_call");
+    again.request("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    let shown = again.updates_of_kind(&id, "tool_call");
     assert_eq!(shown.len(), calls.len());
     assert!(shown.iter().all(|call| call["status"].is_string() && call["kind"].is_string()), "{shown:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn usage_is_told_once_for_each_step() {
+async fn usage_is_sent_once_per_step() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
@@ -91,17 +91,17 @@ async fn usage_is_told_once_for_each_step() {
         turn.push(json!({"text": "done", "usage": usage(steps)}));
         client.prompt(&id, &script(json!(turn))).await.unwrap();
         wanted.extend((1..=steps).map(used));
-        // The same again is another turn.
+        // The same usage again belongs to another turn.
         client.prompt(&id, &script(json!([{"text": "done", "usage": usage(steps)}]))).await.unwrap();
         wanted.push(used(steps));
-        let updates = client.kind(&id, "usage_update");
+        let updates = client.updates_of_kind(&id, "usage_update");
         let told: Vec<u64> = updates.iter().map(|update| update["used"].as_u64().unwrap()).collect();
         assert_eq!(told, wanted);
     }
 }
 
 /// An editor that counts how often each file is read.
-fn counting(reads: &Arc<Mutex<HashMap<String, usize>>>) -> impl FnMut(&str, &Value) -> Answer + Send + 'static {
+fn counting(reads: &Arc<Mutex<HashMap<String, usize>>>) -> impl FnMut(&str, &Value) -> Reply + Send + 'static {
     let reads = reads.clone();
     let mut texts: HashMap<String, String> = HashMap::new();
     move |method, params| {
@@ -110,11 +110,11 @@ fn counting(reads: &Arc<Mutex<HashMap<String, usize>>>) -> impl FnMut(&str, &Val
             "fs/read_text_file" => {
                 let name = path.rsplit('/').next().unwrap().to_owned();
                 *reads.lock().unwrap().entry(name).or_default() += 1;
-                Answer::Result(json!({ "content": texts.get(&path).cloned().unwrap_or("one\ntwo\n".to_owned()) }))
+                Reply::Result(json!({ "content": texts.get(&path).cloned().unwrap_or("one\ntwo\n".to_owned()) }))
             }
             "fs/write_text_file" => {
                 texts.insert(path, params["content"].as_str().unwrap().to_owned());
-                Answer::Result(Value::Null)
+                Reply::Result(Value::Null)
             }
             "session/request_permission" => selected("once"),
             other => panic!("asked for {other}"),
@@ -124,14 +124,14 @@ fn counting(reads: &Arc<Mutex<HashMap<String, usize>>>) -> impl FnMut(&str, &Val
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_call_reads_the_editors_file_once() {
-    // Somebody who is asked may change the file meanwhile, so that it is read once more then.
+    // The user may change the file while deciding, so it is read once more after a permission.
     for (permission, most) in [("allow", 1), ("ask", 2)] {
         let lab = Lab::with(json!({"permission": {"edit": permission}}));
         let files = ["a.txt", "b.txt", "c.txt"];
         files.iter().for_each(|file| drop(lab.project.write(file, "one\ntwo\n")));
         let client = lab.client(json!({"fs": {"readTextFile": true, "writeTextFile": true}})).await;
         let reads = Arc::default();
-        client.answers(counting(&reads));
+        client.on_request(counting(&reads));
         let id = client.session(&lab).await;
         let steps = json!([
             {"tools": [["write", {"filePath": "a.txt", "content": "new\n"}]]},
@@ -140,7 +140,10 @@ async fn one_call_reads_the_editors_file_once() {
             {"text": "done"},
         ]);
         client.prompt(&id, &script(steps)).await.unwrap();
-        let done = client.kind(&id, "tool_call_update").into_iter().filter(|update| update["status"] == "completed");
+        let done = client
+            .updates_of_kind(&id, "tool_call_update")
+            .into_iter()
+            .filter(|update| update["status"] == "completed");
         let texts: Vec<Value> = done.map(|update| update["content"][1].clone()).collect();
         assert_eq!((&texts[0]["oldText"], &texts[0]["newText"]), (&json!("one\ntwo\n"), &json!("new\n")));
         assert_eq!(texts[1]["newText"], "one\nTWO\n");
@@ -154,13 +157,13 @@ async fn one_call_reads_the_editors_file_once() {
 
 /// Two calls of one step on the same file: each sees what the other wrote.
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_at_once_do_not_lose_each_others_changes() {
+async fn concurrent_calls_do_not_lose_each_others_changes() {
     let lab = Lab::new();
     lab.project.write("a.txt", "one\ntwo\n");
     let client = lab.client(json!({"fs": {"readTextFile": true, "writeTextFile": true}})).await;
     let last = Arc::new(Mutex::new(String::new()));
     let (written, mut editor) = (last.clone(), counting(&Arc::default()));
-    client.answers(move |method, params| {
+    client.on_request(move |method, params| {
         if method == "fs/write_text_file" {
             *written.lock().unwrap() = params["content"].as_str().unwrap().to_owned();
         }
@@ -174,7 +177,7 @@ async fn calls_at_once_do_not_lose_each_others_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resources_are_shown_again_as_they_were_given() {
+async fn resources_are_replayed_as_they_were_given() {
     let lab = Lab::new();
     let first = lab.client(json!({})).await;
     let id = first.session(&lab).await;
@@ -185,10 +188,10 @@ async fn resources_are_shown_again_as_they_were_given() {
     ];
     let mut blocks = vec![json!({"type": "text", "text": script(json!([{"text": "Nice."}]))})];
     blocks.extend(resources.iter().map(|resource| json!({"type": "resource", "resource": resource})));
-    first.ask("session/prompt", json!({"sessionId": id, "prompt": blocks})).await.unwrap();
+    first.request("session/prompt", json!({"sessionId": id, "prompt": blocks})).await.unwrap();
     let second = lab.client(json!({})).await;
-    second.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
-    let chunks = second.kind(&id, "user_message_chunk");
+    second.request("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    let chunks = second.updates_of_kind(&id, "user_message_chunk");
     let shown: Vec<&Value> =
         chunks.iter().map(|chunk| &chunk["content"]).filter(|block| block["type"] == "resource").collect();
     assert_eq!(shown.len(), resources.len(), "{chunks:?}");
@@ -200,7 +203,7 @@ async fn resources_are_shown_again_as_they_were_given() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_subagent_was_told_is_not_what_it_says() {
+async fn the_prompt_of_a_subagent_is_not_shown_as_its_answer() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
@@ -208,12 +211,12 @@ async fn what_a_subagent_was_told_is_not_what_it_says() {
     let told = script(json!([{"text": "Its own words.", "after": hold}]));
     let task = json!({"description": "Look", "prompt": told, "subagent_type": "general"});
     let answer = client
-        .start("session/prompt", prompt(&id, &script(json!([{"tools": [["task", task]]}, {"text": "done"}]))))
+        .start_request("session/prompt", prompt(&id, &script(json!([{"tools": [["task", task]]}, {"text": "done"}]))))
         .await;
-    client.until_update(&id, "the task", |update| update["rawOutput"]["metadata"]["sessionId"].is_string()).await;
+    client.wait_for_update(&id, "the task", |update| update["rawOutput"]["metadata"]["sessionId"].is_string()).await;
     lab.project.write("go", "");
     answer.await.unwrap();
-    let updates = client.kind(&id, "tool_call_update");
+    let updates = client.updates_of_kind(&id, "tool_call_update");
     let contents = updates.iter().filter_map(|update| update["content"][0]["content"]["text"].as_str());
     for text in contents {
         assert!(!text.contains("SCRIPT"), "{text}");

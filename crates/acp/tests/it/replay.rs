@@ -1,5 +1,5 @@
-//! Conversations that were recorded with `opencode acp`, played again. What differs is in `recorded/differences.txt`, with a
-//! reason for each line; a line there that no longer applies fails as well.
+//! Replays conversations recorded with `opencode acp`. Accepted differences are in `recorded/differences.txt`, each
+//! with a reason; a line there that no longer applies fails the test as well.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use testkit::TempProject;
 
-use crate::rig::{Answer, Asked, Client, Lab, open_with, selected};
+use crate::rig::{Client, Lab, PendingRequest, Reply, open_with, selected};
 
-/// Conversations that belong together: the later ones go on with the sessions of the earlier.
+/// Conversations that belong together: later ones continue the sessions of earlier ones.
 const GROUPS: [&[&str]; 21] = [
     &["01_initialize"],
     &["02_session_new"],
@@ -35,7 +35,7 @@ const GROUPS: [&[&str]; 21] = [
     &["16_concurrent_prompts"],
 ];
 
-/// What is left out on both sides: it comes at other times, or more often, and is tested elsewhere.
+/// Updates ignored on both sides: their time and number vary, and other tests cover them.
 const LEFT_OUT: [&str; 3] = ["usage_update", "available_commands_update", "session_info_update"];
 
 fn folder() -> std::path::PathBuf {
@@ -47,7 +47,7 @@ fn recorded(name: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A project like the one of the recordings, with a model that says the same.
+/// A project like the recorded one, with a model that gives the same answers.
 fn lab(asks: bool) -> Lab {
     let project = TempProject::new();
     let config = if asks { json!({}) } else { json!({"permission": {"edit": "allow", "bash": "allow"}}) };
@@ -70,7 +70,7 @@ fn lab(asks: bool) -> Lab {
     Lab { project, engine }
 }
 
-/// A message in the words of a replay: other ids, other paths, other models.
+/// Translates a recorded message: other ids, paths and models.
 fn translate(message: &Value, lab: &Lab, sessions: &HashMap<String, String>) -> Value {
     let mut text = message.to_string();
     for (theirs, ours) in sessions {
@@ -80,7 +80,7 @@ fn translate(message: &Value, lab: &Lab, sessions: &HashMap<String, String>) -> 
     serde_json::from_str(&text.replace("fake/fake-small", "script/small")).unwrap()
 }
 
-/// What a message is, without what is a matter of time and naming.
+/// Summarises a message without what depends on timing and naming.
 fn outline(message: &Value, out: &mut Vec<String>) {
     let update = &message["params"]["update"];
     let line = match (message["method"].as_str(), message.get("id")) {
@@ -113,13 +113,13 @@ fn outline(message: &Value, out: &mut Vec<String>) {
         },
         (None, None) => return,
     };
-    // Into how many pieces a text is cut is a matter of time, as is how often a running call tells about itself.
+    // How a text is split depends on timing, and so does how often a running call reports progress.
     if out.last() != Some(&line) {
         out.push(line);
     }
 }
 
-/// Calls of one step go on in any order, and requests that were sent at once are answered in any order.
+/// Calls of one step proceed in any order, and so do the responses to concurrent requests.
 fn settled(name: &str, mut lines: Vec<String>) -> Vec<String> {
     let call = |line: &String| line.starts_with("tool_call") || line == "plan";
     let answer = |line: &String| line.starts_with(|c: char| c.is_ascii_digit()) || line.starts_with("null");
@@ -133,7 +133,7 @@ fn settled(name: &str, mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// How the recorded client answered, by method.
+/// The recorded client's responses, by method.
 fn recorded_answers(entries: &[Value]) -> BTreeMap<String, VecDeque<Value>> {
     let mut answers: BTreeMap<String, VecDeque<Value>> = BTreeMap::new();
     for (at, entry) in entries.iter().enumerate() {
@@ -146,50 +146,51 @@ fn recorded_answers(entries: &[Value]) -> BTreeMap<String, VecDeque<Value>> {
     answers
 }
 
-/// In this one the client was not asked, and everything hung until it cancelled. Now it is asked, and does not answer.
+/// In this recording the client was not asked, and everything hung until it cancelled. Now it is asked, and does not
+/// answer.
 const HUNG: &str = "07_task_child_permission";
 
 fn answer(client: &Client, name: &str, entries: &[Value]) {
     let silent = name == HUNG;
     let answers = Arc::new(Mutex::new(recorded_answers(entries)));
-    client.answers(move |method, params| match method {
+    client.on_request(move |method, params| match method {
         "fs/read_text_file" => match std::fs::read_to_string(params["path"].as_str().unwrap()) {
-            Ok(content) => Answer::Result(json!({ "content": content })),
-            Err(error) => Answer::Error(json!({"code": -32002, "message": error.to_string()})),
+            Ok(content) => Reply::Result(json!({ "content": content })),
+            Err(error) => Reply::Error(json!({"code": -32002, "message": error.to_string()})),
         },
         "fs/write_text_file" => {
             std::fs::write(params["path"].as_str().unwrap(), params["content"].as_str().unwrap()).unwrap();
-            Answer::Result(json!({}))
+            Reply::Result(json!({}))
         }
         _ => match answers.lock().unwrap().get_mut(method).and_then(VecDeque::pop_front) {
-            Some(answer) if answer["error"].is_object() => Answer::Error(answer["error"].clone()),
-            Some(answer) => Answer::Result(answer["result"].clone()),
-            None if silent => Answer::Never,
+            Some(answer) if answer["error"].is_object() => Reply::Error(answer["error"].clone()),
+            Some(answer) => Reply::Result(answer["result"].clone()),
+            None if silent => Reply::Never,
             None => selected(params["options"][0]["optionId"].as_str().unwrap()),
         },
     });
 }
 
-/// Plays one conversation; gives what was recorded and what came now.
+/// Plays one conversation; returns what was recorded and what happened now.
 async fn play(name: &str, lab: &Lab, sessions: &mut HashMap<String, String>) -> (Vec<String>, Vec<String>) {
     let entries = recorded(name);
-    let client = lab.stranger();
+    let client = lab.uninitialized_client();
     answer(&client, name, &entries);
     let mut waiting = HashMap::new();
     let mut before: Option<(String, String)> = None;
     let mut theirs = Vec::new();
     for entry in &entries {
-        if let Some(said) = entry.get("agent") {
-            outline(said, &mut theirs);
-            let update = &said["params"]["update"];
+        if let Some(received) = entry.get("agent") {
+            outline(received, &mut theirs);
+            let update = &received["params"]["update"];
             if let Some(kind) = update["sessionUpdate"].as_str().filter(|kind| !LEFT_OUT.contains(kind)) {
                 before = Some((kind.to_owned(), update["status"].as_str().unwrap_or_default().to_owned()));
             }
-            if said["method"].is_null()
-                && let Some(answer) = waiting.remove(&said["id"].to_string())
+            if received["method"].is_null()
+                && let Some(answer) = waiting.remove(&received["id"].to_string())
             {
-                let answer: Asked = answer;
-                if let (Some(theirs), Ok(ours)) = (said["result"]["sessionId"].as_str(), answer.await) {
+                let answer: PendingRequest = answer;
+                if let (Some(theirs), Ok(ours)) = (received["result"]["sessionId"].as_str(), answer.await) {
                     sessions.insert(theirs.to_owned(), ours["sessionId"].as_str().unwrap().to_owned());
                 }
             }
@@ -203,36 +204,40 @@ async fn play(name: &str, lab: &Lab, sessions: &mut HashMap<String, String>) -> 
         match (message["method"].as_str().map(str::to_owned), message.get("id").cloned()) {
             (Some(method), Some(id)) => {
                 if let Some(can) = message["params"]["clientCapabilities"].as_object_mut() {
-                    // OpenCode does not use terminals that are offered; we would.
+                    // OpenCode does not use offered terminals; we would.
                     can.remove("terminal");
                 }
                 before = None;
-                let answer = client.start_as(id.clone(), &method, message["params"].take()).await;
+                let answer = client.start_request_as(id.clone(), &method, message["params"].take()).await;
                 waiting.insert(id.to_string(), answer);
             }
             (Some(method), None) => {
-                // Not before what it followed.
+                // Wait for the update that preceded it in the recording.
                 if let Some((kind, status)) = before.take().filter(|_| !waiting.is_empty()) {
                     let fits = |update: &Value| {
                         update["sessionUpdate"] == *kind && (status.is_empty() || update["status"] == *status)
                     };
-                    client.until("what was recorded", |said| said.iter().any(|m| fits(&m["params"]["update"]))).await;
+                    client
+                        .wait_until("what was recorded", |received| {
+                            received.iter().any(|m| fits(&m["params"]["update"]))
+                        })
+                        .await;
                 }
                 if name == HUNG {
                     let asked = |message: &Value| message["method"] == "session/request_permission";
-                    client.until("the question", |said| said.iter().any(asked)).await;
+                    client.wait_until("the question", |received| received.iter().any(asked)).await;
                 }
-                client.tell(&method, message["params"].take()).await;
+                client.notify(&method, message["params"].take()).await;
             }
             (None, _) => {}
         }
     }
     let mut ours = Vec::new();
-    client.said().iter().for_each(|message| outline(message, &mut ours));
+    client.received().iter().for_each(|message| outline(message, &mut ours));
     (settled(name, theirs), settled(name, ours))
 }
 
-/// What must be taken away from some lines (`-`) and put among them (`+`) to make others of them.
+/// The lines to remove (`-`) and to insert (`+`) to get from one list to the other.
 fn changes(before: &[String], after: &[String]) -> Vec<String> {
     let [before, after] = [before, after].map(|lines| lines.iter().map(String::as_str).collect::<Vec<_>>());
     let diff = similar::TextDiff::from_slices(&before, &after);
@@ -245,7 +250,7 @@ fn changes(before: &[String], after: &[String]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn recorded_conversations_go_as_they_went() {
+async fn recorded_conversations_replay_as_recorded() {
     let mut found: Vec<String> = Vec::new();
     for group in GROUPS {
         let asks = group[0].contains("permission");

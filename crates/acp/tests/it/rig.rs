@@ -1,5 +1,5 @@
 //! An agent on an engine in this process, and a client that drives it over a pipe. Every line that the agent sends is
-//! checked against the schema.
+//! validated against the schema.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -15,21 +15,21 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use trefoil_acp::rpc::{ByteSink, ByteSource};
-use trefoil_acp::{Brought, Local, Login, Options};
+use trefoil_acp::{AgentOptions, LocalEngine, Login, McpOwners};
 
 use super::schema;
 
-/// What a client does with a request of the agent.
-pub enum Answer {
+/// How a client reacts to a request of the agent.
+pub enum Reply {
     Result(Value),
     Error(Value),
-    /// It never answers.
+    /// It does not respond.
     Never,
     /// It sends this line.
     Raw(String),
 }
 
-type Answers = Box<dyn FnMut(&str, &Value) -> Answer + Send>;
+type ReplyFn = Box<dyn FnMut(&str, &Value) -> Reply + Send>;
 
 /// A project with an engine.
 pub struct Lab {
@@ -37,9 +37,9 @@ pub struct Lab {
     pub engine: Engine,
 }
 
-struct Own(Engine);
+struct TestEngine(Engine);
 
-impl Local for Own {
+impl LocalEngine for TestEngine {
     fn disk(&self) -> Arc<dyn Environment> {
         Arc::new(tools::LocalEnvironment)
     }
@@ -54,7 +54,7 @@ impl Lab {
         Self::with(json!({"permission": {"edit": "allow", "bash": "allow"}}))
     }
 
-    /// With this configuration.
+    /// A project with this configuration.
     pub fn with(config: Value) -> Self {
         let project = TempProject::new();
         project.write_home(".config/opencode/opencode.json", config.to_string());
@@ -66,37 +66,37 @@ impl Lab {
         self.project.directory()
     }
 
-    /// A prompt whose turn says this and then stays, until it is stopped.
-    pub fn staying(&self, text: &str) -> String {
+    /// A prompt whose turn writes this text and then hangs until it is stopped.
+    pub fn hanging_prompt(&self, text: &str) -> String {
         script(json!([{"text": text, "hold": self.project.path().join("never")}]))
     }
 
-    /// A client that announces this.
+    /// A client with these capabilities.
     pub async fn client(&self, capabilities: Value) -> Client {
-        let client = self.stranger();
+        let client = self.uninitialized_client();
         let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
-        client.ask("initialize", params.clone()).await.unwrap();
-        client.shared.announced(&params["clientCapabilities"]);
+        client.request("initialize", params.clone()).await.unwrap();
+        client.connection.set_capabilities(&params["clientCapabilities"]);
         client
     }
 
     /// One of several clients of a process.
-    pub async fn client_of(&self, clients: &Brought) -> Client {
+    pub async fn client_sharing(&self, clients: &McpOwners) -> Client {
         let (ours, agent, stop) = start(Arc::new(self.engine.clone()), None, clients.clone());
         let client = Client::new(ours, agent, stop);
-        client.ask("initialize", json!({ "protocolVersion": 1 })).await.unwrap();
+        client.request("initialize", json!({ "protocolVersion": 1 })).await.unwrap();
         client
     }
 
-    /// The pipe of an agent, for a client that is not ours.
+    /// The pipe of an agent, for other clients than this rig's.
     pub fn pipe(&self) -> DuplexStream {
-        start(Arc::new(self.engine.clone()), Some(Arc::new(Own(self.engine.clone()))), Brought::default()).0
+        start(Arc::new(self.engine.clone()), Some(Arc::new(TestEngine(self.engine.clone()))), McpOwners::default()).0
     }
 
-    /// A client that has not said hello.
-    pub fn stranger(&self) -> Client {
+    /// A client that has not called `initialize`.
+    pub fn uninitialized_client(&self) -> Client {
         let host: Arc<dyn Host> = Arc::new(self.engine.clone());
-        serve(host, Some(Arc::new(Own(self.engine.clone()))))
+        serve(host, Some(Arc::new(TestEngine(self.engine.clone()))))
     }
 }
 
@@ -104,7 +104,7 @@ pub fn open(project: &TempProject) -> Engine {
     open_with(project, [("demo".to_owned(), Arc::new(llm::Script::demo()))])
 }
 
-/// With these models.
+/// Opens an engine with these models.
 pub fn open_with(project: &TempProject, scripts: impl IntoIterator<Item = (String, Arc<llm::Script>)>) -> Engine {
     let env: BTreeMap<String, String> = project.env().into_iter().collect();
     let dirs = Dirs::from_env(&env, &project.home());
@@ -120,19 +120,19 @@ pub fn open_with(project: &TempProject, scripts: impl IntoIterator<Item = (Strin
 }
 
 /// An agent in front of a host, and its client.
-pub fn serve(host: Arc<dyn Host>, local: Option<Arc<dyn Local>>) -> Client {
-    let (ours, agent, stop) = start(host, local, Brought::default());
+pub fn serve(host: Arc<dyn Host>, local: Option<Arc<dyn LocalEngine>>) -> Client {
+    let (ours, agent, stop) = start(host, local, McpOwners::default());
     Client::new(ours, agent, stop)
 }
 
 /// An agent, and the other end of its pipe.
 fn start(
     host: Arc<dyn Host>,
-    local: Option<Arc<dyn Local>>,
-    brought: Brought,
+    local: Option<Arc<dyn LocalEngine>>,
+    mcp_owners: McpOwners,
 ) -> (DuplexStream, JoinHandle<()>, CancellationToken) {
     let login = Login { program: "trefoil".into(), command: vec!["acp".into()], args: vec!["--login".into()] };
-    let options = Options { host, local, version: "1.2.3".into(), login, brought };
+    let options = AgentOptions { host, local, version: "1.2.3".into(), login, mcp_owners };
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (read, write) = tokio::io::split(theirs);
     let stop = CancellationToken::new();
@@ -142,20 +142,20 @@ fn start(
 
 /// A client of an agent.
 pub struct Client {
-    pub shared: Arc<Shared>,
+    pub connection: Arc<ClientConnection>,
     pub agent: JoinHandle<()>,
     pub stop: CancellationToken,
     reader: JoinHandle<()>,
 }
 
-/// A request; waiting for it gives its answer, and fails the test if none comes.
-pub struct Asked {
+/// A request in progress; awaiting it returns the response, and fails the test if none comes.
+pub struct PendingRequest {
     method: String,
     answer: oneshot::Receiver<Result<Value, Value>>,
-    shared: Arc<Shared>,
+    connection: Arc<ClientConnection>,
 }
 
-impl IntoFuture for Asked {
+impl IntoFuture for PendingRequest {
     type Output = Result<Value, Value>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
@@ -163,42 +163,48 @@ impl IntoFuture for Asked {
         Box::pin(async move {
             match tokio::time::timeout(WAIT, self.answer).await {
                 Ok(Ok(answer)) => answer,
-                Ok(Err(_)) => panic!("{}: the connection was closed; said: {:#?}", self.method, self.shared.said()),
-                Err(_) => panic!("{} was not answered within {WAIT:?}; said: {:#?}", self.method, self.shared.said()),
+                Ok(Err(_)) => {
+                    panic!("{}: the connection was closed; received: {:#?}", self.method, self.connection.received())
+                }
+                Err(_) => panic!(
+                    "{} was not answered within {WAIT:?}; received: {:#?}",
+                    self.method,
+                    self.connection.received()
+                ),
             }
         })
     }
 }
 
-pub struct Shared {
+pub struct ClientConnection {
     writer: tokio::sync::Mutex<Option<WriteHalf<DuplexStream>>>,
-    state: Mutex<State>,
-    news: Notify,
-    /// Taken while the client does not read.
+    state: Mutex<ReceivedState>,
+    arrived: Notify,
+    /// Locked while the client does not read.
     reading: tokio::sync::Mutex<()>,
 }
 
-struct State {
+struct ReceivedState {
     next: u64,
-    asked: HashMap<String, (String, oneshot::Sender<Result<Value, Value>>)>,
-    /// Everything that the agent sent, in its order.
-    said: Vec<Value>,
-    answers: Answers,
+    pending: HashMap<String, (String, oneshot::Sender<Result<Value, Value>>)>,
+    /// Everything that the agent sent, in order.
+    received: Vec<Value>,
+    reply: ReplyFn,
     unstable: bool,
-    /// What the agent said that the schema does not know.
-    broken: Vec<String>,
+    /// Messages that violate the schema.
+    violations: Vec<String>,
 }
 
-impl State {
+impl ReceivedState {
     fn check(&mut self, checked: Result<(), String>) {
-        self.broken.extend(checked.err());
+        self.violations.extend(checked.err());
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            assert_eq!(self.shared.state.lock().unwrap().broken, Vec::<String>::new());
+            assert_eq!(self.connection.state.lock().unwrap().violations, Vec::<String>::new());
         }
         self.reader.abort();
         self.stop.cancel();
@@ -208,190 +214,194 @@ impl Drop for Client {
 impl Client {
     fn new(stream: DuplexStream, agent: JoinHandle<()>, stop: CancellationToken) -> Self {
         let (read, write) = tokio::io::split(stream);
-        let state = State {
+        let state = ReceivedState {
             next: 0,
-            asked: HashMap::new(),
-            said: Vec::new(),
-            answers: Box::new(|method, _| panic!("the client was asked for {method}")),
+            pending: HashMap::new(),
+            received: Vec::new(),
+            reply: Box::new(|method, _| panic!("the client was asked for {method}")),
             unstable: false,
-            broken: Vec::new(),
+            violations: Vec::new(),
         };
-        let shared = Arc::new(Shared {
+        let connection = Arc::new(ClientConnection {
             writer: tokio::sync::Mutex::new(Some(write)),
             state: Mutex::new(state),
-            news: Notify::new(),
+            arrived: Notify::new(),
             reading: tokio::sync::Mutex::new(()),
         });
         let reader = tokio::spawn({
-            let shared = shared.clone();
+            let connection = connection.clone();
             async move {
                 let mut lines = BufReader::new(read).lines();
                 loop {
-                    drop(shared.reading.lock().await);
+                    drop(connection.reading.lock().await);
                     let Ok(Some(line)) = lines.next_line().await else { break };
                     assert!(line.len() < 1 << 20, "a message of {} bytes", line.len());
-                    shared.take(serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))).await;
+                    connection
+                        .handle(serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}")))
+                        .await;
                 }
             }
         });
-        Self { shared, agent, stop, reader }
+        Self { connection, agent, stop, reader }
     }
 
-    /// How the agent's requests are answered from now on.
-    pub fn answers(&self, answers: impl FnMut(&str, &Value) -> Answer + Send + 'static) {
-        self.shared.state.lock().unwrap().answers = Box::new(answers);
+    /// Sets how the client reacts to requests of the agent.
+    pub fn on_request(&self, reply: impl FnMut(&str, &Value) -> Reply + Send + 'static) {
+        self.connection.state.lock().unwrap().reply = Box::new(reply);
     }
 
-    /// Asks and waits.
-    pub async fn ask(&self, method: &str, params: Value) -> Result<Value, Value> {
-        self.start(method, params).await.await
+    /// Sends a request and waits for the response.
+    pub async fn request(&self, method: &str, params: Value) -> Result<Value, Value> {
+        self.start_request(method, params).await.await
     }
 
-    /// Asks; the answer comes later.
-    pub async fn start(&self, method: &str, params: Value) -> Asked {
+    /// Sends a request; the response comes later.
+    pub async fn start_request(&self, method: &str, params: Value) -> PendingRequest {
         let id = {
-            let mut state = self.shared.state.lock().unwrap();
+            let mut state = self.connection.state.lock().unwrap();
             state.next += 1;
             json!(state.next)
         };
-        self.start_as(id, method, params).await
+        self.start_request_as(id, method, params).await
     }
 
-    /// Asks under an id of one's own.
-    pub async fn start_as(&self, id: Value, method: &str, params: Value) -> Asked {
+    /// Sends a request with an explicit id.
+    pub async fn start_request_as(&self, id: Value, method: &str, params: Value) -> PendingRequest {
         let (sender, answer) = oneshot::channel();
-        self.shared.state.lock().unwrap().asked.insert(id.to_string(), (method.to_owned(), sender));
+        self.connection.state.lock().unwrap().pending.insert(id.to_string(), (method.to_owned(), sender));
         self.raw(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()).await;
-        Asked { method: method.to_owned(), answer, shared: self.shared.clone() }
+        PendingRequest { method: method.to_owned(), answer, connection: self.connection.clone() }
     }
 
-    /// Tells.
-    pub async fn tell(&self, method: &str, params: Value) {
+    /// Sends a notification.
+    pub async fn notify(&self, method: &str, params: Value) {
         self.raw(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()).await;
     }
 
     /// Sends a line.
     pub async fn raw(&self, line: impl AsRef<[u8]>) {
-        self.shared.send(line.as_ref()).await;
+        self.connection.send(line.as_ref()).await;
     }
 
-    /// Hangs up.
-    pub async fn hang_up(&self) {
-        if let Some(mut writer) = self.shared.writer.lock().await.take() {
+    /// Closes the client's end of the pipe.
+    pub async fn disconnect(&self) {
+        if let Some(mut writer) = self.connection.writer.lock().await.take() {
             let _ = writer.shutdown().await;
         }
     }
 
-    /// Does not read until the guard is dropped.
+    /// Stops reading until the guard is dropped.
     pub async fn stall(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.shared.reading.lock().await
+        self.connection.reading.lock().await
     }
 
-    /// Everything that the agent said.
-    pub fn said(&self) -> Vec<Value> {
-        self.shared.said()
+    /// Everything that the agent sent.
+    pub fn received(&self) -> Vec<Value> {
+        self.connection.received()
     }
 
-    /// Waits until the agent has come to its end.
-    pub async fn ended(&mut self) {
+    /// Waits until the agent has ended.
+    pub async fn wait_for_end(&mut self) {
         soon("the agent's end", &mut self.agent).await.unwrap();
     }
 
-    /// The last of it but titles, which are made beside a turn.
-    pub fn last_said(&self) -> Value {
+    /// The last message except title updates, which arrive independently of a turn.
+    pub fn last_received(&self) -> Value {
         let titled = |message: &Value| message["params"]["update"]["sessionUpdate"] == "session_info_update";
-        self.said().into_iter().rfind(|message| !titled(message)).unwrap()
+        self.received().into_iter().rfind(|message| !titled(message)).unwrap()
     }
 
-    /// The updates of a session, in their order.
+    /// The updates of a session, in order.
     pub fn updates(&self, session: &str) -> Vec<Value> {
-        let said = self.said();
+        let received = self.received();
         let of = |message: &&Value| message["params"]["sessionId"] == session && message["method"] == "session/update";
-        said.iter().filter(of).map(|message| message["params"]["update"].clone()).collect()
+        received.iter().filter(of).map(|message| message["params"]["update"].clone()).collect()
     }
 
     /// The updates of one kind.
-    pub fn kind(&self, session: &str, kind: &str) -> Vec<Value> {
+    pub fn updates_of_kind(&self, session: &str, kind: &str) -> Vec<Value> {
         self.updates(session).into_iter().filter(|update| update["sessionUpdate"] == kind).collect()
     }
 
-    /// What the agent said to the human.
+    /// The agent's text in a session.
     pub fn text(&self, session: &str) -> String {
-        let chunks = self.kind(session, "agent_message_chunk");
+        let chunks = self.updates_of_kind(session, "agent_message_chunk");
         chunks.iter().filter_map(|chunk| chunk["content"]["text"].as_str()).collect()
     }
 
-    /// Waits until the agent said something that fits.
-    pub async fn until(&self, what: &str, fits: impl Fn(&[Value]) -> bool) {
+    /// Waits until the received messages satisfy a condition.
+    pub async fn wait_until(&self, what: &str, matches: impl Fn(&[Value]) -> bool) {
         let waited = tokio::time::timeout(WAIT, async {
             loop {
-                let news = self.shared.news.notified();
-                if fits(&self.shared.state.lock().unwrap().said) {
+                let arrived = self.connection.arrived.notified();
+                if matches(&self.connection.state.lock().unwrap().received) {
                     return;
                 }
-                news.await;
+                arrived.await;
             }
         });
         if waited.await.is_err() {
-            panic!("{what} did not happen within {WAIT:?}; said: {:#?}", self.said());
+            panic!("{what} did not happen within {WAIT:?}; received: {:#?}", self.received());
         }
     }
 
-    /// Waits for an update of a session that fits.
-    pub async fn until_update(&self, session: &str, what: &str, fits: impl Fn(&Value) -> bool) {
-        self.until(what, |said| {
-            said.iter().any(|message| message["params"]["sessionId"] == session && fits(&message["params"]["update"]))
+    /// Waits for a matching update of a session.
+    pub async fn wait_for_update(&self, session: &str, what: &str, matches: impl Fn(&Value) -> bool) {
+        self.wait_until(what, |received| {
+            received
+                .iter()
+                .any(|message| message["params"]["sessionId"] == session && matches(&message["params"]["update"]))
         })
         .await;
     }
 
-    /// Waits until the agent has said this, whatever the pieces are.
-    pub async fn until_text(&self, session: &str, text: &str) {
-        let fits = |said: &[Value]| {
+    /// Waits until the agent's text ends with this, however it is split.
+    pub async fn wait_for_text(&self, session: &str, text: &str) {
+        let matches = |received: &[Value]| {
             let of = |message: &&Value| {
                 message["params"]["sessionId"] == session
                     && message["params"]["update"]["sessionUpdate"] == "agent_message_chunk"
             };
-            let chunks = said.iter().filter(of).filter_map(|m| m["params"]["update"]["content"]["text"].as_str());
+            let chunks = received.iter().filter(of).filter_map(|m| m["params"]["update"]["content"]["text"].as_str());
             chunks.collect::<String>().ends_with(text)
         };
-        self.until(text, fits).await;
+        self.wait_until(text, matches).await;
     }
 
     /// A new session in the lab's project.
     pub async fn session(&self, lab: &Lab) -> String {
-        let made = self.ask("session/new", json!({"cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+        let made = self.request("session/new", json!({"cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
         made["sessionId"].as_str().unwrap().to_owned()
     }
 
-    /// A new session that brings the test server along, as `s`.
+    /// A new session with the test server as `s`.
     pub async fn session_with_server(&self, lab: &Lab) -> String {
         let program = testkit::mcp_server(lab.project.path());
         let servers = json!([{"name": "s", "command": "python3", "args": [program, "polite"], "env": []}]);
-        let made = self.ask("session/new", json!({"cwd": lab.cwd(), "mcpServers": servers})).await.unwrap();
+        let made = self.request("session/new", json!({"cwd": lab.cwd(), "mcpServers": servers})).await.unwrap();
         made["sessionId"].as_str().unwrap().to_owned()
     }
 
-    /// A prompt, to its end.
+    /// Runs a prompt to its end.
     pub async fn prompt(&self, session: &str, text: &str) -> Result<Value, Value> {
-        self.ask("session/prompt", prompt(session, text)).await
+        self.request("session/prompt", prompt(session, text)).await
     }
 
-    /// The answer of the agent to a line of our own.
-    pub async fn answer_to(&self, line: impl AsRef<[u8]>) -> Value {
-        let before = self.said().len();
+    /// Sends a raw line and returns the agent's response.
+    pub async fn response_to(&self, line: impl AsRef<[u8]>) -> Value {
+        let before = self.received().len();
         self.raw(line).await;
-        self.until("an answer", |said| said.len() > before).await;
-        self.said()[before].clone()
+        self.wait_until("an answer", |received| received.len() > before).await;
+        self.received()[before].clone()
     }
 }
 
-impl Shared {
-    fn said(&self) -> Vec<Value> {
-        self.state.lock().unwrap().said.clone()
+impl ClientConnection {
+    fn received(&self) -> Vec<Value> {
+        self.state.lock().unwrap().received.clone()
     }
 
-    fn announced(&self, capabilities: &Value) {
+    fn set_capabilities(&self, capabilities: &Value) {
         self.state.lock().unwrap().unstable = !capabilities["subagents"].is_null();
     }
 
@@ -402,11 +412,11 @@ impl Shared {
         }
     }
 
-    async fn take(&self, message: Value) {
+    async fn handle(&self, message: Value) {
         assert_eq!(message["jsonrpc"], "2.0", "{message}");
         let answer = {
             let mut state = self.state.lock().unwrap();
-            state.said.push(message.clone());
+            state.received.push(message.clone());
             match (message["method"].as_str(), &message["id"]) {
                 (Some(method), Value::Null) => {
                     let unstable = state.unstable;
@@ -416,10 +426,10 @@ impl Shared {
                 (Some(method), id) => {
                     state.check(schema::request(method, &message["params"]));
                     let (id, params) = (id.clone(), message["params"].clone());
-                    Some((id, (state.answers)(method, &params)))
+                    Some((id, (state.reply)(method, &params)))
                 }
                 (None, id) => {
-                    if let Some((method, waiting)) = state.asked.remove(&id.to_string()) {
+                    if let Some((method, waiting)) = state.pending.remove(&id.to_string()) {
                         let result = match message.get("error") {
                             Some(error) => Err(error.clone()),
                             None => Ok(message["result"].clone()),
@@ -436,14 +446,14 @@ impl Shared {
                 }
             }
         };
-        self.news.notify_waiters();
+        self.arrived.notify_waiters();
         match answer {
-            None | Some((_, Answer::Never)) => {}
-            Some((_, Answer::Raw(line))) => self.send(line.as_bytes()).await,
-            Some((id, Answer::Result(result))) => {
+            None | Some((_, Reply::Never)) => {}
+            Some((_, Reply::Raw(line))) => self.send(line.as_bytes()).await,
+            Some((id, Reply::Result(result))) => {
                 self.send(json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string().as_bytes()).await;
             }
-            Some((id, Answer::Error(error))) => {
+            Some((id, Reply::Error(error))) => {
                 self.send(json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string().as_bytes()).await;
             }
         }
@@ -459,9 +469,9 @@ pub fn script(steps: Value) -> String {
     format!("SCRIPT: {steps}")
 }
 
-/// A permission that is answered.
-pub fn selected(option: &str) -> Answer {
-    Answer::Result(json!({"outcome": {"outcome": "selected", "optionId": option}}))
+/// Answers a permission request with an option.
+pub fn selected(option: &str) -> Reply {
+    Reply::Result(json!({"outcome": {"outcome": "selected", "optionId": option}}))
 }
 
 /// A command that runs until the test writes the file `go`.

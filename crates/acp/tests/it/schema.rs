@@ -1,4 +1,4 @@
-//! The official schema: what the agent says must fit it.
+//! Validates the agent's messages against the official schema.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 struct Schemas {
     stable: Value,
     unstable: Value,
-    /// By method: what asks and what answers.
+    /// Type names by method.
     requests: HashMap<String, String>,
     responses: HashMap<String, String>,
     made: Mutex<HashMap<(bool, String), &'static Validator>>,
@@ -53,12 +53,12 @@ fn check_with(unstable: bool, name: &str, value: &Value) -> Checked {
     if errors.is_empty() { Ok(()) } else { Err(format!("{name} does not allow {value}: {errors:#?}")) }
 }
 
-/// Whether the value is what the schema calls by that name.
+/// Checks that a value has the named type of the schema.
 pub fn check(name: &str, value: &Value) -> Checked {
     check_with(true, name, value)
 }
 
-/// A notification of the agent. A client that announced nothing unstable gets nothing unstable.
+/// Checks a notification of the agent. A client that announced nothing unstable must get nothing unstable.
 pub fn notification(method: &str, params: &Value, unstable: bool) -> Checked {
     match method {
         "session/update" => check_with(unstable, "SessionNotification", params),
@@ -67,7 +67,7 @@ pub fn notification(method: &str, params: &Value, unstable: bool) -> Checked {
     }
 }
 
-/// A request of the agent.
+/// Checks a request of the agent.
 pub fn request(method: &str, params: &Value) -> Checked {
     match SCHEMAS.requests.get(method) {
         Some(name) => check(name, params),
@@ -75,7 +75,7 @@ pub fn request(method: &str, params: &Value) -> Checked {
     }
 }
 
-/// An answer of the agent, by the method that it answers. Older names and extensions have no schema.
+/// Checks a response of the agent, by method. Older method names and extensions have no schema.
 pub fn response(method: &str, result: &Value) -> Checked {
     SCHEMAS.responses.get(method).map_or(Ok(()), |name| check(name, result))
 }

@@ -1,4 +1,4 @@
-//! The official Rust SDK lives through a session.
+//! The official Rust SDK drives a whole session.
 
 use std::sync::{Arc, Mutex};
 
@@ -84,10 +84,10 @@ async fn the_rust_sdk() {
             assert_eq!(slow.block_task().await?.stop_reason, StopReason::Cancelled);
             let listed = agent.send_request(ListSessionsRequest::new()).block_task().await?;
             assert_eq!(listed.sessions.len(), 1);
-            let said = text(&told, &session);
+            let shown = text(&told, &session);
             told.lock().unwrap().clear();
             agent.send_request(LoadSessionRequest::new(session.clone(), &cwd)).block_task().await?;
-            assert_eq!(text(&told, &session), said);
+            assert_eq!(text(&told, &session), shown);
             Ok(session)
         });
     let session = testkit::soon("the session's end", lived).await.unwrap();

@@ -2,20 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::rig::{Answer, Lab, prompt, script, selected};
+use crate::rig::{Lab, Reply, prompt, script, selected};
 
 fn task(child: Value) -> String {
     let input = json!({"description": "Look around", "prompt": script(child), "subagent_type": "general"});
     script(json!([{"text": "Delegating. ", "tools": [["task", input]]}, {"text": "Parent done"}]))
 }
 
-fn child_of(said: &[Value]) -> Option<String> {
-    let update = said.iter().find(|m| m["params"]["update"]["sessionUpdate"] == "subagent_update")?;
+fn child_of(received: &[Value]) -> Option<String> {
+    let update = received.iter().find(|m| m["params"]["update"]["sessionUpdate"] == "subagent_update")?;
     Some(update["params"]["update"]["sessionId"].as_str().unwrap().to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_can_sees_them_as_sessions() {
+async fn a_capable_client_sees_them_as_sessions() {
     let lab = Lab::new();
     lab.project.write("hello.txt", "hello world\n");
     let client = lab.client(json!({"subagents": {}})).await;
@@ -24,46 +24,46 @@ async fn a_client_that_can_sees_them_as_sessions() {
         json!([{"text": "Reading. ", "tools": [["read", {"filePath": "hello.txt"}]]}, {"text": "Subagent answer"}]);
     assert_eq!(client.prompt(&id, &task(work)).await.unwrap()["stopReason"], "end_turn");
     assert_eq!(client.text(&id), "Delegating. Parent done");
-    let said = client.said();
-    let child = child_of(&said).unwrap();
-    // It is announced on its parent before anything of it is told.
-    let announced = said.iter().position(|m| m["params"]["update"]["sessionUpdate"] == "subagent_update").unwrap();
-    let traffic = said.iter().position(|m| m["params"]["sessionId"] == *child).unwrap();
-    assert!(said[announced]["params"]["sessionId"] == *id && announced < traffic);
-    let announcement = &said[announced]["params"]["update"];
+    let received = client.received();
+    let child = child_of(&received).unwrap();
+    // It is announced on its parent before any of its updates.
+    let announced = received.iter().position(|m| m["params"]["update"]["sessionUpdate"] == "subagent_update").unwrap();
+    let traffic = received.iter().position(|m| m["params"]["sessionId"] == *child).unwrap();
+    assert!(received[announced]["params"]["sessionId"] == *id && announced < traffic);
+    let announcement = &received[announced]["params"]["update"];
     assert_eq!(announcement["title"], "Look around (@general subagent)");
     assert_eq!(announcement["cwd"], lab.cwd());
     assert!(announcement["capabilities"]["cancel"].is_object());
     assert_eq!(client.text(&child), "Reading. Subagent answer");
-    assert_eq!(client.kind(&child, "tool_call")[0]["name"], "read");
+    assert_eq!(client.updates_of_kind(&child, "tool_call")[0]["name"], "read");
     let states: Vec<Value> = client
-        .kind(&id, "subagent_update")
+        .updates_of_kind(&id, "subagent_update")
         .iter()
         .map(|update| update["state"]["state"].clone())
         .filter(|s| !s.is_null())
         .collect();
     assert_eq!((states.first(), states.last()), (Some(&json!("running")), Some(&json!("idle"))));
-    // Whoever loads the session later sees the same.
+    // A client that loads the session later sees the same.
     let other = lab.client(json!({"subagents": {}})).await;
-    other.ask("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    other.request("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
     assert_eq!((other.text(&id), other.text(&child)), (client.text(&id), client.text(&child)));
-    assert_eq!(other.kind(&id, "subagent_update").last().unwrap()["state"]["state"], "idle");
+    assert_eq!(other.updates_of_kind(&id, "subagent_update").last().unwrap()["state"]["state"], "idle");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_cannot_be_stopped_alone_is_announced_so() {
+async fn the_announcement_says_whether_one_can_be_cancelled_alone() {
     let lab = Lab::new();
     let client = lab.client(json!({"subagents": {}})).await;
     let id = client.session(&lab).await;
     for cancel in [false, true] {
-        // As the engine makes those of other agents.
+        // As the engine creates those of other agents.
         let metadata = json!({"elsewhere": {"cancel": cancel}}).as_object().cloned();
         let parent_id = Some(api::SessionId::parse(&id).unwrap());
         let input = api::CreateSession { parent_id, metadata, ..api::CreateSession::default() };
         let made = api::Host::create_session(&lab.engine, &api::Scope::new(lab.cwd()), input).await.unwrap();
-        let told = |said: &[Value]| said.iter().any(|m| m["params"]["update"]["sessionId"] == made.id.as_str());
-        client.until("its announcement", told).await;
-        let announced = client.kind(&id, "subagent_update").pop().unwrap();
+        let told = |received: &[Value]| received.iter().any(|m| m["params"]["update"]["sessionId"] == made.id.as_str());
+        client.wait_until("its announcement", told).await;
+        let announced = client.updates_of_kind(&id, "subagent_update").pop().unwrap();
         assert_eq!(announced["capabilities"]["cancel"].is_object(), cancel, "{announced}");
     }
 }
@@ -73,14 +73,15 @@ async fn their_questions_reach_the_editor() {
     let lab = Lab::with(json!({}));
     let client = lab.client(json!({"subagents": {}})).await;
     let id = client.session(&lab).await;
-    client.answers(|_, _| selected("once"));
+    client.on_request(|_, _| selected("once"));
     let work = json!([{"tools": [["bash", {"command": "echo child"}]]}, {"text": "child done"}]);
     client.prompt(&id, &task(work)).await.unwrap();
-    let said = client.said();
-    let child = child_of(&said).unwrap();
-    let asked = said.iter().find(|m| m["method"] == "session/request_permission").unwrap();
+    let received = client.received();
+    let child = child_of(&received).unwrap();
+    let asked = received.iter().find(|m| m["method"] == "session/request_permission").unwrap();
     assert_eq!(asked["params"]["sessionId"], json!(child));
-    let states: Vec<Value> = client.kind(&id, "subagent_update").iter().map(|u| u["state"]["state"].clone()).collect();
+    let states: Vec<Value> =
+        client.updates_of_kind(&id, "subagent_update").iter().map(|u| u["state"]["state"].clone()).collect();
     assert!(states.contains(&json!("requires_action")), "{states:?}");
 }
 
@@ -90,27 +91,27 @@ async fn one_of_them_can_be_cancelled_alone() {
     let client = lab.client(json!({"subagents": {}})).await;
     let id = client.session(&lab).await;
     let work = json!([{"text": "At work", "hold": lab.project.path().join("never")}]);
-    let answer = client.start("session/prompt", prompt(&id, &task(work))).await;
+    let answer = client.start_request("session/prompt", prompt(&id, &task(work))).await;
     client
-        .until("the subagent's text", |said| {
-            child_of(said).is_some_and(|child| {
-                said.iter().any(|m| {
+        .wait_until("the subagent's text", |received| {
+            child_of(received).is_some_and(|child| {
+                received.iter().any(|m| {
                     m["params"]["sessionId"] == *child
                         && m["params"]["update"]["sessionUpdate"] == "agent_message_chunk"
                 })
             })
         })
         .await;
-    let child = child_of(&client.said()).unwrap();
-    client.tell("session/cancel", json!({"sessionId": child})).await;
+    let child = child_of(&client.received()).unwrap();
+    client.notify("session/cancel", json!({"sessionId": child})).await;
     assert_eq!(answer.await.unwrap()["stopReason"], "end_turn");
     assert!(client.text(&id).contains("Parent done"));
-    let last = client.kind(&id, "subagent_update").pop().unwrap();
+    let last = client.updates_of_kind(&id, "subagent_update").pop().unwrap();
     assert_eq!((&last["state"]["state"], &last["state"]["stopReason"]), (&json!("idle"), &json!("cancelled")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn for_other_clients_the_call_tells_what_they_do() {
+async fn for_other_clients_the_task_call_shows_their_progress() {
     let lab = Lab::new();
     lab.project.write("hello.txt", "hello world\n");
     let client = lab.client(json!({})).await;
@@ -120,20 +121,20 @@ async fn for_other_clients_the_call_tells_what_they_do() {
         {"text": "Reading. ", "hold": gate("read"), "tools": [["read", {"filePath": "hello.txt"}]]},
         {"text": "Subagent answer", "after": gate("answer")},
     ]);
-    let answer = client.start("session/prompt", prompt(&id, &task(work))).await;
+    let answer = client.start_request("session/prompt", prompt(&id, &task(work))).await;
     for (shown, next) in [("Reading", "read"), ("● read  hello.txt", "answer")] {
         let shows = |update: &Value| {
             let text = update["content"][0]["content"]["text"].as_str();
             update["status"] == "in_progress" && text.is_some_and(|text| text.contains(shown))
         };
-        client.until_update(&id, shown, shows).await;
+        client.wait_for_update(&id, shown, shows).await;
         lab.project.write(next, "");
     }
     answer.await.unwrap();
-    // Nothing of the child's session is told, and the parent's is whole.
-    assert!(client.said().iter().all(|m| m["params"]["sessionId"].is_null() || m["params"]["sessionId"] == *id));
+    // Nothing is sent for the child's session, and the parent's is complete.
+    assert!(client.received().iter().all(|m| m["params"]["sessionId"].is_null() || m["params"]["sessionId"] == *id));
     assert_eq!(client.text(&id), "Delegating. Parent done");
-    let updates = client.kind(&id, "tool_call_update");
+    let updates = client.updates_of_kind(&id, "tool_call_update");
     let progress: Vec<&Value> = updates.iter().filter(|update| update["status"] == "in_progress").collect();
     assert!(progress.iter().all(|update| update["kind"] == "think"));
     let texts: Vec<&str> =
@@ -150,17 +151,17 @@ async fn for_other_clients_the_call_tells_what_they_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn for_other_clients_their_questions_are_asked_on_the_session_itself() {
+async fn for_other_clients_their_questions_are_asked_on_the_root_session() {
     let lab = Lab::with(json!({}));
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
-    client.answers(|_, _| selected("once"));
+    client.on_request(|_, _| selected("once"));
     let work = json!([{"tools": [["bash", {"command": "echo child"}]]}, {"text": "child done"}]);
     client.prompt(&id, &task(work)).await.unwrap();
-    let said = client.said();
-    let asked = &said.iter().find(|m| m["method"] == "session/request_permission").unwrap()["params"];
+    let received = client.received();
+    let asked = &received.iter().find(|m| m["method"] == "session/request_permission").unwrap()["params"];
     assert_eq!((&asked["sessionId"], &asked["toolCall"]["title"]), (&json!(id), &json!("general: echo child")));
-    // The call was shown there before, and its end is shown there too.
+    // Both the call and its end are shown there.
     let of = |update: &&Value| update["toolCallId"] == asked["toolCall"]["toolCallId"];
     let updates = client.updates(&id);
     let shown: Vec<&Value> = updates.iter().filter(of).collect();
@@ -169,14 +170,16 @@ async fn for_other_clients_their_questions_are_asked_on_the_session_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_of_theirs_that_nobody_answers_does_not_hang() {
+async fn cancelling_ends_a_question_that_nobody_answers() {
     let lab = Lab::with(json!({}));
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
-    client.answers(|_, _| Answer::Never);
+    client.on_request(|_, _| Reply::Never);
     let work = json!([{"tools": [["bash", {"command": "echo child"}]]}, {"text": "child done"}]);
-    let answer = client.start("session/prompt", prompt(&id, &task(work))).await;
-    client.until("the question", |said| said.iter().any(|m| m["method"] == "session/request_permission")).await;
-    client.tell("session/cancel", json!({"sessionId": id})).await;
+    let answer = client.start_request("session/prompt", prompt(&id, &task(work))).await;
+    client
+        .wait_until("the question", |received| received.iter().any(|m| m["method"] == "session/request_permission"))
+        .await;
+    client.notify("session/cancel", json!({"sessionId": id})).await;
     assert_eq!(answer.await.unwrap()["stopReason"], "cancelled");
 }

@@ -1,4 +1,4 @@
-//! Prompts, and what is told while their turns run.
+//! Prompts, and the updates during their turns.
 
 use serde_json::{Value, json};
 
@@ -23,17 +23,18 @@ async fn a_plain_turn() {
         json!({"totalTokens": 120, "inputTokens": 90, "outputTokens": 15, "thoughtTokens": 5, "cachedReadTokens": 10});
     assert_eq!(answer["usage"], want);
     assert_eq!(client.text(&id), "Hello there");
-    let thoughts = client.kind(&id, "agent_thought_chunk");
+    let thoughts = client.updates_of_kind(&id, "agent_thought_chunk");
     let thought: String = thoughts.iter().map(|chunk| chunk["content"]["text"].as_str().unwrap()).collect();
     assert_eq!(thought, "Let me think. ");
-    let chunks = client.kind(&id, "agent_message_chunk");
+    let chunks = client.updates_of_kind(&id, "agent_message_chunk");
     assert!(chunks.iter().all(|chunk| chunk["messageId"] == chunks[0]["messageId"]));
     assert_ne!(chunks[0]["messageId"], thoughts[0]["messageId"]);
-    let usage = client.kind(&id, "usage_update").pop().unwrap();
+    let usage = client.updates_of_kind(&id, "usage_update").pop().unwrap();
     assert_eq!((&usage["used"], &usage["size"]), (&json!(100), &json!(200_000)));
-    // The client's own words are not sent back, and everything came before the end but the title, which is made beside it.
-    assert!(client.kind(&id, "user_message_chunk").is_empty());
-    assert!(client.last_said()["result"]["stopReason"].is_string());
+    // The client's prompt is not echoed, and everything but the title, which is independent of the turn, came before
+    // the end.
+    assert!(client.updates_of_kind(&id, "user_message_chunk").is_empty());
+    assert!(client.last_received()["result"]["stopReason"].is_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,11 +43,11 @@ async fn a_session_gets_a_title() {
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
     client.prompt(&id, "mend the bridge").await.unwrap();
-    client.until_update(&id, "the title", |update| update["sessionUpdate"] == "session_info_update").await;
+    client.wait_for_update(&id, "the title", |update| update["sessionUpdate"] == "session_info_update").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_are_shown_with_what_they_are_about() {
+async fn calls_are_shown_with_titles_locations_and_diffs() {
     let lab = Lab::new();
     lab.project.write("hello.txt", "hello world\n");
     lab.project.write("edit.txt", "alpha\nbeta\ngamma\n");
@@ -63,10 +64,10 @@ async fn calls_are_shown_with_what_they_are_about() {
         {"tools": [["frobnicate", {}]]},
         {"text": "done"},
     ]);
-    let answer = client.start("session/prompt", prompt(&id, &script(steps))).await;
-    // What a command prints is seen while it runs.
+    let answer = client.start_request("session/prompt", prompt(&id, &script(steps))).await;
+    // A command's output is shown while it runs.
     let live = |update: &Value| update["status"] == "in_progress" && update["content"][0]["content"]["text"] == "one\n";
-    client.until_update(&id, "what the command prints", live).await;
+    client.wait_for_update(&id, "what the command prints", live).await;
     lab.project.write("go", "");
     answer.await.unwrap();
     let updates = client.updates(&id);
@@ -109,7 +110,7 @@ async fn calls_are_shown_with_what_they_are_about() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pictures_that_a_call_gives_are_shown() {
+async fn images_of_a_call_are_shown() {
     let lab = Lab::new();
     let data = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
     use base64::Engine as _;
@@ -126,7 +127,7 @@ async fn pictures_that_a_call_gives_are_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn todos_are_the_plan() {
+async fn todos_become_the_plan() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
@@ -139,7 +140,7 @@ async fn todos_are_the_plan() {
         {"content": "First", "priority": "high", "status": "in_progress"},
         {"content": "Second (cancelled)", "priority": "low", "status": "completed"},
     ]);
-    assert_eq!(client.kind(&id, "plan")[0]["entries"], want);
+    assert_eq!(client.updates_of_kind(&id, "plan")[0]["entries"], want);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,7 +157,7 @@ async fn how_turns_end() {
     assert_eq!((&bad["code"], &bad["data"]["errorName"]), (&json!(-32603), &json!("APIError")));
     assert!(bad["message"].as_str().unwrap().contains("no good"));
     assert_eq!(client.prompt(&id, &script(error(401))).await.unwrap_err()["code"], -32000);
-    // The session is as good as before.
+    // The session still works.
     assert_eq!(client.prompt(&id, &script(json!([{"text": "fine"}]))).await.unwrap()["stopReason"], "end_turn");
     assert_eq!(client.prompt(&id, &script(json!([{"tools": [["nope"]]}]))).await.unwrap_err()["code"], -32603);
 }
@@ -166,49 +167,50 @@ async fn a_cancelled_turn_ends_as_cancelled_after_all_its_updates() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
-    // Before anything began: the cancel follows the prompt at once.
-    let answer = client.start("session/prompt", prompt(&id, &lab.staying("One. "))).await;
-    client.tell("session/cancel", json!({"sessionId": id})).await;
+    // Before anything started: the cancel follows the prompt immediately.
+    let answer = client.start_request("session/prompt", prompt(&id, &lab.hanging_prompt("One. "))).await;
+    client.notify("session/cancel", json!({"sessionId": id})).await;
     assert_eq!(answer.await.unwrap()["stopReason"], "cancelled");
-    // While it speaks.
-    let answer = client.start("session/prompt", prompt(&id, &lab.staying("Two. "))).await;
-    client.until_text(&id, "Two. ").await;
-    client.tell("session/cancel", json!({"sessionId": id})).await;
+    // While text streams.
+    let answer = client.start_request("session/prompt", prompt(&id, &lab.hanging_prompt("Two. "))).await;
+    client.wait_for_text(&id, "Two. ").await;
+    client.notify("session/cancel", json!({"sessionId": id})).await;
     assert_eq!(answer.await.unwrap()["stopReason"], "cancelled");
-    assert_eq!(client.last_said()["result"]["stopReason"], "cancelled");
+    assert_eq!(client.last_received()["result"]["stopReason"], "cancelled");
     // While a command runs.
     let sleeps = |command: &str| script(json!([{"tools": [["bash", { "command": command }]]}, {"text": "x"}]));
     let runs =
         |command: &'static str| move |update: &Value| update["status"] == "in_progress" && update["title"] == command;
-    let answer = client.start("session/prompt", prompt(&id, &sleeps("sleep 301"))).await;
-    client.until_update(&id, "the command", runs("sleep 301")).await;
-    client.tell("session/cancel", json!({"sessionId": id})).await;
+    let answer = client.start_request("session/prompt", prompt(&id, &sleeps("sleep 301"))).await;
+    client.wait_for_update(&id, "the command", runs("sleep 301")).await;
+    client.notify("session/cancel", json!({"sessionId": id})).await;
     assert_eq!(answer.await.unwrap()["stopReason"], "cancelled");
     let updates = client.updates(&id);
     assert_eq!(ended(&updates).len(), 1);
-    // Asked for by the request itself.
-    let answer = client.start_as(json!("mine"), "session/prompt", prompt(&id, &sleeps("sleep 302"))).await;
-    client.until_update(&id, "the command", runs("sleep 302")).await;
-    client.tell("$/cancel_request", json!({"requestId": "mine"})).await;
+    // By cancelling the request itself.
+    let answer = client.start_request_as(json!("mine"), "session/prompt", prompt(&id, &sleeps("sleep 302"))).await;
+    client.wait_for_update(&id, "the command", runs("sleep 302")).await;
+    client.notify("$/cancel_request", json!({"requestId": "mine"})).await;
     assert_eq!(answer.await.unwrap()["stopReason"], "cancelled");
-    // Cancels without a turn do not harm the next one.
-    client.tell("session/cancel", json!({"sessionId": id})).await;
-    client.tell("session/cancel", json!({"sessionId": "ses_unknown"})).await;
-    client.tell("session/cancel", json!({})).await;
-    client.ask("session/status", json!({"sessionId": id})).await.unwrap();
+    // Cancels without a turn do not affect the next one.
+    client.notify("session/cancel", json!({"sessionId": id})).await;
+    client.notify("session/cancel", json!({"sessionId": "ses_unknown"})).await;
+    client.notify("session/cancel", json!({})).await;
+    client.request("session/status", json!({"sessionId": id})).await.unwrap();
     assert_eq!(client.prompt(&id, &script(json!([{"text": "after"}]))).await.unwrap()["stopReason"], "end_turn");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn prompts_wait_for_each_other_and_sessions_do_not() {
+async fn prompts_queue_within_a_session_but_not_across_sessions() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let (one, two) = (client.session(&lab).await, client.session(&lab).await);
     let slow = script(json!([{"text": "slow", "tools": [["bash", {"command": UNTIL_GO}]]}, {"text": " end"}]));
-    let first = client.start("session/prompt", prompt(&one, &slow)).await;
-    client.until_update(&one, "the first turn", |update| update["sessionUpdate"] == "agent_message_chunk").await;
-    let queued =
-        client.start("session/prompt", prompt(&one, &script(json!([{"text": "queued"}, {"text": "queued"}])))).await;
+    let first = client.start_request("session/prompt", prompt(&one, &slow)).await;
+    client.wait_for_update(&one, "the first turn", |update| update["sessionUpdate"] == "agent_message_chunk").await;
+    let queued = client
+        .start_request("session/prompt", prompt(&one, &script(json!([{"text": "queued"}, {"text": "queued"}]))))
+        .await;
     let other = client.prompt(&two, &script(json!([{"text": "other"}]))).await.unwrap();
     assert_eq!(other["stopReason"], "end_turn");
     lab.project.write("go", "");
@@ -218,24 +220,24 @@ async fn prompts_wait_for_each_other_and_sessions_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_is_put_into_a_running_turn() {
+async fn a_message_is_steered_into_a_running_turn() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
     let steer = |text: &str| json!({"sessionId": id, "prompt": [{"type": "text", "text": text}]});
-    assert_eq!(client.ask("_session/steering", steer("x")).await.unwrap_err()["code"], -32600);
+    assert_eq!(client.request("_session/steering", steer("x")).await.unwrap_err()["code"], -32600);
     let slow = script(json!([{"text": "slow ", "tools": [["bash", {"command": UNTIL_GO}]]}, {"text": "end"}]));
-    let answer = client.start("session/prompt", prompt(&id, &slow)).await;
-    client.until_update(&id, "the turn", |update| update["sessionUpdate"] == "agent_message_chunk").await;
+    let answer = client.start_request("session/prompt", prompt(&id, &slow)).await;
+    client.wait_for_update(&id, "the turn", |update| update["sessionUpdate"] == "agent_message_chunk").await;
     let steered = script(json!([{"text": "steered"}, {"text": "steered"}]));
-    assert!(client.ask("_session/steering", steer(&steered)).await.unwrap()["messageId"].is_string());
+    assert!(client.request("_session/steering", steer(&steered)).await.unwrap()["messageId"].is_string());
     lab.project.write("go", "");
     assert_eq!(answer.await.unwrap()["stopReason"], "end_turn");
     assert_eq!(client.text(&id), "slow steered");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_are_run_by_their_names() {
+async fn commands_run_by_name() {
     let lab = Lab::new();
     lab.project.write(
         ".opencode/command/greet.md",
@@ -243,13 +245,13 @@ async fn commands_are_run_by_their_names() {
     );
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
-    client.until_update(&id, "the commands", |update| update["sessionUpdate"] == "available_commands_update").await;
-    let commands = client.kind(&id, "available_commands_update")[0]["availableCommands"].clone();
+    client.wait_for_update(&id, "the commands", |update| update["sessionUpdate"] == "available_commands_update").await;
+    let commands = client.updates_of_kind(&id, "available_commands_update")[0]["availableCommands"].clone();
     let greet = commands.as_array().unwrap().iter().find(|command| command["name"] == "greet").unwrap();
     assert_eq!((&greet["description"], &greet["input"]["hint"]), (&json!("Greet someone"), &json!("$1")));
     assert_eq!(client.prompt(&id, "/greet Bob").await.unwrap()["stopReason"], "end_turn");
     assert_eq!(client.text(&id), "Hello Bob");
-    // What is no command is what the human says.
+    // A text that is not a command is an ordinary prompt.
     assert_eq!(client.prompt(&id, "/etc/hosts is broken").await.unwrap()["stopReason"], "end_turn");
     assert_eq!(client.prompt(&id, "/compact").await.unwrap_err()["code"], -32601);
 }
@@ -261,39 +263,39 @@ fn offers(update: &Value, name: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_that_are_edited_are_told_and_run() {
+async fn edited_commands_are_announced_and_run() {
     let lab = Lab::new();
     let client = lab.client(json!({"session": {"notices": {}}})).await;
     let id = client.session(&lab).await;
     let says = |text: &str| script(json!([{ "text": text }]));
-    // Nobody says anything: the client hears of it by itself.
+    // Without any request, the client hears of the new command.
     lab.project.write(".opencode/command/greet.md", says("Hello. "));
-    client.until_update(&id, "the new command", |update| offers(update, "greet")).await;
+    client.wait_for_update(&id, "the new command", |update| offers(update, "greet")).await;
     client.prompt(&id, "/greet").await.unwrap();
-    // What was written a moment ago counts, whether the client has heard of it or not.
+    // A file that was just written counts, whether the client has heard of it or not.
     lab.project.write(".opencode/command/greet.md", says("Good morning. "));
     client.prompt(&id, "/greet").await.unwrap();
     lab.project.write(".opencode/command/part.md", says("Bye. "));
     client.prompt(&id, "/part").await.unwrap();
     assert_eq!(client.text(&id), "Hello. Good morning. Bye. ");
-    // A broken edit is told, and leaves what was.
+    // A broken edit causes a notice, and the old command stays.
     lab.project.write(".opencode/command/greet.md", "---\nagent: [\n---\n");
     let notice = |update: &Value| update["sessionUpdate"] == "notice";
-    client.until_update(&id, "what is wrong", notice).await;
-    let notices = client.kind(&id, "notice");
+    client.wait_for_update(&id, "what is wrong", notice).await;
+    let notices = client.updates_of_kind(&id, "notice");
     assert!(notices[0]["title"].as_str().unwrap().contains("greet.md"), "{notices:?}");
     client.prompt(&id, "/greet").await.unwrap();
     assert!(client.text(&id).ends_with("Bye. Good morning. "), "{}", client.text(&id));
     std::fs::remove_file(lab.project.path().join(".opencode/command/greet.md")).unwrap();
-    let gone = |said: &[Value]| {
-        let updates = said.iter().rev().map(|message| &message["params"]["update"]);
+    let gone = |received: &[Value]| {
+        let updates = received.iter().rev().map(|message| &message["params"]["update"]);
         updates.filter(|update| update["availableCommands"].is_array()).take(1).all(|last| !offers(last, "greet"))
     };
-    client.until("the list without it", gone).await;
+    client.wait_until("the list without it", gone).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blocks_that_make_no_sense_are_refused() {
+async fn invalid_blocks_are_refused() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let id = client.session(&lab).await;
@@ -303,15 +305,15 @@ async fn blocks_that_make_no_sense_are_refused() {
         json!("text"),
         Value::Null,
     ] {
-        let error = client.ask("session/prompt", json!({"sessionId": id, "prompt": blocks})).await.unwrap_err();
+        let error = client.request("session/prompt", json!({"sessionId": id, "prompt": blocks})).await.unwrap_err();
         assert_eq!(error["code"], -32602, "{blocks}");
     }
-    let error = client.ask("session/prompt", json!({"prompt": []})).await.unwrap_err();
+    let error = client.request("session/prompt", json!({"prompt": []})).await.unwrap_err();
     assert_eq!(error["code"], -32602);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_sessions_at_once_and_one_that_fails() {
+async fn twenty_concurrent_sessions_and_one_that_fails() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let mut running = Vec::new();
@@ -321,7 +323,7 @@ async fn twenty_sessions_at_once_and_one_that_fails() {
             7 => json!([{"http_error": 400, "error_body": {}}]),
             _ => json!([{"text": format!("one {n} "), "size": 3}, {"text": "never"}]),
         };
-        running.push((n, id.clone(), client.start("session/prompt", prompt(&id, &script(steps))).await));
+        running.push((n, id.clone(), client.start_request("session/prompt", prompt(&id, &script(steps))).await));
     }
     for (n, id, answer) in running {
         let answer = answer.await;
@@ -336,7 +338,7 @@ async fn twenty_sessions_at_once_and_one_that_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_do_in_a_session_is_shown() {
+async fn prompts_of_other_clients_are_shown() {
     use api::Host as _;
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
@@ -345,14 +347,14 @@ async fn what_others_do_in_a_session_is_shown() {
     let parts = vec![api::PromptPart::text(script(json!([{"text": "from elsewhere"}])))];
     let input = api::PromptInput { parts, ..api::PromptInput::default() };
     lab.engine.prompt(&api::Scope::new(lab.cwd()), &session, input).await.unwrap();
-    client.until_text(&id, "from elsewhere").await;
+    client.wait_for_text(&id, "from elsewhere").await;
     assert_eq!(client.text(&id), "from elsewhere");
-    let asked = client.kind(&id, "user_message_chunk");
+    let asked = client.updates_of_kind(&id, "user_message_chunk");
     assert!(asked[0]["content"]["text"].as_str().unwrap().starts_with("SCRIPT:"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_has_used_its_steps_says_so() {
+async fn a_turn_that_used_up_its_steps_says_so() {
     use api::Host as _;
     let agents = json!({"short": {"description": "Gives up early", "mode": "primary", "steps": 2}});
     let lab = Lab::with(json!({"agent": agents, "subagents": {"wait": 0}, "permission": {"bash": "allow"}}));
@@ -362,13 +364,13 @@ async fn a_turn_that_has_used_its_steps_says_so() {
     let stops = async |steps: &Value| client.prompt(&id, &script(steps.clone())).await.unwrap()["stopReason"].clone();
     let three = json!([call, call, {"text": "done"}]);
     assert_eq!(stops(&three).await, "end_turn");
-    client.ask("session/set_mode", json!({"sessionId": id, "modeId": "short"})).await.unwrap();
-    // One step is left when it ends by itself; the second is its last, whether it wants more or not.
+    client.request("session/set_mode", json!({"sessionId": id, "modeId": "short"})).await.unwrap();
+    // The first turn leaves a step unused; otherwise the second step is the last, whether it wants more or not.
     assert_eq!(stops(&json!([{"text": "At once."}])).await, "end_turn");
     assert_eq!(stops(&json!([call, {"text": "What is left."}])).await, "max_turn_requests");
     assert_eq!(stops(&three).await, "max_turn_requests");
-    // So is a budget of steps that nobody raises.
-    client.ask("session/set_mode", json!({"sessionId": id, "modeId": "build"})).await.unwrap();
+    // The same holds for a budget of steps that nobody raises.
+    client.request("session/set_mode", json!({"sessionId": id, "modeId": "build"})).await.unwrap();
     let (scope, session) = (api::Scope::new(lab.cwd()), api::SessionId::parse(&id).unwrap());
     let used = lab.engine.tree(&scope, &session).await.unwrap().sessions[0].total.steps;
     let budget = api::Budget { steps: Some(used + 1), ..api::Budget::default() };
@@ -386,14 +388,14 @@ async fn a_model_without_a_key_asks_for_a_login() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn notices_are_for_clients_that_show_them() {
+async fn notices_go_to_clients_that_show_them() {
     let lab = Lab::new();
     let fails = script(json!([{"http_error": 400, "error_body": {"error": {"message": "no good"}}}]));
     for (capabilities, count) in [(json!({"session": {"notices": {}}}), 1), (json!({}), 0)] {
         let client = lab.client(capabilities).await;
         let id = client.session(&lab).await;
         client.prompt(&id, &fails).await.unwrap_err();
-        let notices = client.kind(&id, "notice");
+        let notices = client.updates_of_kind(&id, "notice");
         assert_eq!(notices.len(), count);
         assert!(
             notices.iter().all(|notice| notice["severity"] == "error" && notice["title"].is_string()),
@@ -403,14 +405,16 @@ async fn notices_are_for_clients_that_show_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_of_a_sessions_own_servers_are_its_own() {
+async fn commands_of_a_sessions_servers_belong_to_it_alone() {
     let lab = Lab::new();
     let client = lab.client(json!({})).await;
     let id = &*client.session_with_server(&lab).await;
     let has = |update: &Value| offers(update, "s:greet");
-    client.until_update(id, "the server's command", has).await;
+    client.wait_for_update(id, "the server's command", has).await;
     let other = client.session(&lab).await;
-    client.until_update(&other, "the commands", |update| update["sessionUpdate"] == "available_commands_update").await;
+    client
+        .wait_for_update(&other, "the commands", |update| update["sessionUpdate"] == "available_commands_update")
+        .await;
     assert!(!client.updates(&other).iter().any(has));
     assert_eq!(client.prompt(id, "/s:greet Bob kindly").await.unwrap()["stopReason"], "end_turn");
 }

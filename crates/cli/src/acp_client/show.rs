@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use ::acp::client::{Answer, Choice, Event, Events, Field, Form, Kind, Permission, Session, Subagent};
+use ::acp::client::{PermissionChoice, Choice, Event, Events, Field, Form, FieldKind, Permission, Session, Subagent};
 use serde_json::{Map, Value, json};
 
 use crate::reveal::{Pages, indented, wrap};
@@ -243,7 +243,7 @@ impl Show {
                 lines.extend(indented("    ", text, width));
             }
         }
-        for (number, answer) in permission.answers.iter().enumerate() {
+        for (number, answer) in permission.choices.iter().enumerate() {
             lines.extend(indented("    ", &format!("{}  {}", number + 1, answer.name), width));
         }
         Pages { lines, keys: "a number, y or n >".to_owned(), height: height(), page: 0 }
@@ -257,7 +257,7 @@ impl Show {
     }
 
     /// How a permission was answered.
-    pub fn decision(&mut self, permission: &Permission, answer: Option<&Answer>) -> io::Result<()> {
+    pub fn decision(&mut self, permission: &Permission, answer: Option<&PermissionChoice>) -> io::Result<()> {
         self.screen.answered();
         if self.json {
             let outcome = answer.map_or("cancelled", |answer| answer.id.as_str());
@@ -284,12 +284,12 @@ impl Show {
         }
         text.push('\n');
         let (choices, mut hint) = match &field.kind {
-            Kind::Text => (&[][..], "a text".to_owned()),
-            Kind::Number => (&[][..], "a number".to_owned()),
-            Kind::Integer => (&[][..], "a whole number".to_owned()),
-            Kind::Boolean => (&[][..], "y or n".to_owned()),
-            Kind::One(choices) => (&choices[..], "a number".to_owned()),
-            Kind::Many(choices) => (&choices[..], "numbers, with commas".to_owned()),
+            FieldKind::Text => (&[][..], "a text".to_owned()),
+            FieldKind::Number => (&[][..], "a number".to_owned()),
+            FieldKind::Integer => (&[][..], "a whole number".to_owned()),
+            FieldKind::Boolean => (&[][..], "y or n".to_owned()),
+            FieldKind::OneOf(choices) => (&choices[..], "a number".to_owned()),
+            FieldKind::AnyOf(choices) => (&choices[..], "numbers, with commas".to_owned()),
         };
         for (number, (_, name)) in choices.iter().take(MAX_LISTED).enumerate() {
             text += &format!("    {}  {}\n", number + 1, one_line(name, 80));
@@ -341,7 +341,7 @@ fn listed(choices: &[Choice]) -> String {
 }
 
 /// The answer that a typed line means: its number, or yes or no by kind, the mildest first.
-pub fn choose<'a>(answers: &'a [Answer], line: &str) -> Option<&'a Answer> {
+pub fn choose<'a>(answers: &'a [PermissionChoice], line: &str) -> Option<&'a PermissionChoice> {
     let of = |kinds: [&str; 2]| kinds.into_iter().find_map(|kind| answers.iter().find(|answer| answer.kind == kind));
     let line = line.trim().to_lowercase();
     match line.as_str() {
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn lines_mean_answers() {
-        let answer = |id: &str, kind: &str| Answer { id: id.into(), name: id.into(), kind: kind.into() };
+        let answer = |id: &str, kind: &str| PermissionChoice { id: id.into(), name: id.into(), kind: kind.into() };
         let answers = [answer("no", "reject_once"), answer("once", "allow_once"), answer("ever", "allow_always")];
         for (line, want) in [("1", "no"), (" 3\n", "ever"), ("y", "once"), ("Always", "ever"), ("n", "no")] {
             assert_eq!(choose(&answers, line).map(|answer| answer.id.as_str()), Some(want), "{line}");

@@ -1,4 +1,4 @@
-//! Servers that are programs, polite and hostile ones.
+//! Local servers, well-behaved and hostile ones.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use trefoil_mcp::{Content, Error};
 
 #[tokio::test]
-async fn everything_that_a_server_offers() {
+async fn tools_prompts_resources_and_instructions() {
     let rig = Rig::local("polite");
     assert_eq!(rig.status("s"), McpStatus::Disabled);
     rig.ready().await;
@@ -44,7 +44,7 @@ async fn noise_on_stdout_is_skipped() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_at_once_says_why() {
+async fn a_server_that_exits_at_startup_says_why() {
     let rig = Rig::local("gone");
     rig.ready().await;
     let error = failure(rig.status("s"));
@@ -53,7 +53,7 @@ async fn a_server_that_ends_at_once_says_why() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_missing_is_named() {
+async fn a_missing_program_is_named() {
     let rig = Rig::new(json!({ "s": { "type": "local", "command": ["no-such-program"] } }));
     rig.ready().await;
     let error = failure(rig.status("s"));
@@ -61,7 +61,7 @@ async fn a_program_that_is_missing_is_named() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_is_given_up_and_others_work() {
+async fn a_silent_server_is_given_up_and_others_work() {
     let rig = Rig::new(json!({
         "mute": { "type": "local", "command": ["python3", "SERVER", "mute"], "timeout": 300 },
         "s": { "type": "local", "command": ["python3", "SERVER"] },
@@ -76,19 +76,19 @@ async fn a_server_that_never_answers_is_given_up_and_others_work() {
 }
 
 #[tokio::test]
-async fn a_flood_ends_the_server_that_floods() {
-    // It has all the time to start: what ends it is what it prints.
+async fn a_server_that_floods_its_output_is_ended() {
+    // It has plenty of time to start: its output must end it.
     let flood = json!({ "type": "local", "command": ["python3", "SERVER", "flood"], "timeout": 600_000 });
     let rig = Rig::new(json!({ "s": flood }));
     let before = resident();
     rig.ready().await;
     let grown = resident().saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes more");
-    assert!(failure(rig.status("s")).contains("no message"));
+    assert!(failure(rig.status("s")).contains("without a message"));
 }
 
 #[tokio::test]
-async fn an_answer_of_100_mb_is_dropped_and_the_server_goes_on() {
+async fn a_response_of_100_mb_is_dropped_and_the_server_goes_on() {
     let rig = Rig::local("polite");
     rig.ready().await;
     let before = resident();
@@ -101,11 +101,11 @@ async fn an_answer_of_100_mb_is_dropped_and_the_server_goes_on() {
 }
 
 #[tokio::test]
-async fn calls_end_in_time_and_progress_gives_them_more() {
+async fn calls_time_out_unless_they_report_progress() {
     let limit = Duration::from_secs(4);
     let rig = Rig::with(json!({ "s": { "type": "local", "command": ["python3", "SERVER"] } }), Some(limit));
     rig.ready().await;
-    // The server works one call after the other, so the slow one comes last.
+    // The server handles one call after the other, so the slow one comes last.
     let (told, mut steps) = tokio::sync::mpsc::unbounded_channel();
     let slow = rig.servers.tools().into_iter().find(|tool| tool.name == "s_slow").unwrap();
     let progress = move |text| drop(told.send(text));
@@ -123,7 +123,7 @@ async fn calls_end_in_time_and_progress_gives_them_more() {
 }
 
 #[tokio::test]
-async fn new_tools_are_there_at_once() {
+async fn new_tools_are_available_immediately() {
     let mut rig = Rig::local("polite");
     rig.ready().await;
     assert_eq!(soon(rig.changed.recv()).await.as_deref(), Some("s"));
@@ -131,7 +131,7 @@ async fn new_tools_are_there_at_once() {
     let start = Instant::now();
     soon(rig.servers.ready()).await;
     let grown = || rig.servers.tools().iter().any(|tool| tool.name == "s_grown");
-    // A server that takes longer than two seconds to list them holds up nobody.
+    // A server that takes longer than two seconds to list them delays nobody.
     assert!(grown() || start.elapsed() >= Duration::from_secs(2), "they were not waited for");
     assert_eq!(soon(rig.changed.recv()).await.as_deref(), Some("s"));
     assert!(grown(), "they are there when it is told");
@@ -139,7 +139,7 @@ async fn new_tools_are_there_at_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_dies_can_be_connected_again() {
+async fn a_server_that_dies_can_be_reconnected() {
     let mut rig = Rig::local("polite");
     rig.ready().await;
     soon(rig.changed.recv()).await;
@@ -148,7 +148,7 @@ async fn a_server_that_dies_can_be_connected_again() {
     soon(rig.changed.recv()).await;
     assert!(failure(rig.status("s")).contains("exit code 3"));
     assert!(rig.servers.tools().is_empty());
-    // It is not started again by itself.
+    // It is not restarted automatically.
     rig.ready().await;
     failure(rig.status("s"));
     assert_eq!(soon(rig.servers.connect("s")).await.unwrap(), McpStatus::Connected);
@@ -156,7 +156,7 @@ async fn a_server_that_dies_can_be_connected_again() {
 }
 
 #[tokio::test]
-async fn nothing_stays_of_a_server_that_is_disconnected_or_dropped() {
+async fn a_disconnected_or_dropped_server_leaves_nothing_behind() {
     let rig = Rig::local("polite");
     rig.ready().await;
     let pid = server_pid(&rig).await;
@@ -174,7 +174,7 @@ async fn nothing_stays_of_a_server_that_is_disconnected_or_dropped() {
 }
 
 #[tokio::test]
-async fn servers_are_added_and_unknown_ones_are_refused() {
+async fn servers_can_be_added_and_unknown_ones_are_refused() {
     let rig = Rig::local("polite");
     let config = json!({ "type": "local", "command": ["python3", rig.folder.path().join("mcp_test_server.py")] });
     soon(rig.servers.add("t", serde_json::from_value(config).unwrap())).await.unwrap();
@@ -191,7 +191,7 @@ async fn server_pid(rig: &Rig) -> Pid {
     Pid::from_raw(pids.split(' ').next().unwrap().parse().unwrap()).unwrap()
 }
 
-/// The memory that this process takes, in bytes.
+/// The resident memory of this process, in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

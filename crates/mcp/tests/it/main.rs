@@ -1,4 +1,4 @@
-//! The client of MCP servers, against servers of ours and of others.
+//! The MCP client, against our own test servers and the reference servers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 

@@ -5,7 +5,7 @@ use api::McpStatus;
 use serde_json::{Value, json};
 use trefoil_mcp::Content;
 
-/// A rig with these servers: their names and their arguments.
+/// A rig with these servers: name, program and arguments.
 fn rig(servers: &[(&str, &str, &[&str])]) -> Rig {
     let programs = peer::mcp_servers(&testkit::target_folder()).expect("the reference servers are installed");
     let config = servers.iter().map(|(name, program, args)| {
@@ -42,7 +42,7 @@ async fn filesystem_and_memory() {
     assert_eq!(rig.status("memory"), McpStatus::Connected);
     let path = rig.folder.path().canonicalize().unwrap().join("a.txt");
     std::fs::write(&path, "from a file").unwrap();
-    // The directory that it may look into is the one that we name when it asks.
+    // It may read the directory that we return when it asks for its roots.
     assert_eq!(rig.text("files_read_text_file", json!({ "path": path })).await, "from a file");
     let outside = rig.call("files_read_text_file", json!({ "path": "/etc/hostname" })).await.unwrap();
     assert!(outside.is_error);
@@ -75,7 +75,7 @@ async fn everything_over_http() {
     }
 }
 
-/// Waits until a server says on which port it is.
+/// Waits until a server prints that it is listening.
 async fn listening(server: &mut tokio::process::Child) {
     use tokio::io::AsyncBufReadExt;
     let (out, errors) = (server.stdout.take().unwrap(), server.stderr.take().unwrap());
@@ -89,7 +89,7 @@ async fn listening(server: &mut tokio::process::Child) {
             else => panic!("the server ended: {seen}"),
         };
         if line.contains("port") || line.contains("listening") {
-            // It goes on writing, so somebody must go on reading.
+            // It keeps writing, so someone must keep reading.
             tokio::spawn(async move { while let Ok(Some(_)) = out.next_line().await {} });
             tokio::spawn(async move { while let Ok(Some(_)) = errors.next_line().await {} });
             return;

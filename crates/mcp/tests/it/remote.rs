@@ -1,4 +1,4 @@
-//! Servers with an address, on loopback: both transports, odd answers, and OAuth.
+//! Remote servers on loopback: both transports, odd responses, and OAuth.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,28 +13,28 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 use trefoil_mcp::Error;
 
-/// A server of ours, and what it is to do.
+/// A test server, and how it behaves.
 #[derive(Default)]
 struct Lab {
-    /// Answers come as events.
+    /// Responses are sent as server-sent events.
     events: bool,
-    /// Whoever calls must have this token.
+    /// Requests must carry this token.
     token: Option<String>,
-    /// The refresh token that counts.
+    /// The valid refresh token.
     refresh: String,
     /// Whether clients can register.
     registers: bool,
-    /// The session that counts; another one is unknown.
+    /// The valid session; any other is unknown.
     session: String,
     base: String,
-    /// Requests, by method and by what was granted.
+    /// The methods and grant types of the requests so far.
     seen: Vec<String>,
     challenge: String,
 }
 
 type Shared = Arc<Mutex<Lab>>;
 
-/// Starts it; gives its address.
+/// Starts the server; returns its base URL.
 async fn serve(lab: Lab) -> (String, Shared) {
     let lab = Arc::new(Mutex::new(lab));
     let app = Router::new()
@@ -86,7 +86,7 @@ async fn message(State(lab): State<Shared>, headers: HeaderMap, body: Bytes) -> 
     let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": result}).to_string();
     let response = Response::builder().header("mcp-session-id", lab.session.as_str());
     if lab.events {
-        // An event of somebody else comes first, and the stream stays open: the answer is enough.
+        // An unrelated event comes first, and the stream stays open: the response is enough.
         let first = "event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\n";
         let text = Bytes::from(format!("{first}: a comment\nevent: message\ndata: {answer}\n\n"));
         let open = futures::stream::pending::<Result<Bytes, std::io::Error>>();
@@ -123,7 +123,7 @@ async fn register(State(lab): State<Shared>, body: Bytes) -> String {
     json!({"client_id": "us"}).to_string()
 }
 
-/// The human says yes at once: the code goes where it shall.
+/// The user agrees immediately: redirects with the code.
 async fn authorize(State(lab): State<Shared>, Query(query): Query<HashMap<String, String>>) -> Response<Body> {
     assert_eq!((query["client_id"].as_str(), query["scope"].as_str()), ("us", "a b"));
     assert!(query["resource"].ends_with("/mcp"));
@@ -164,7 +164,7 @@ fn remote(url: String) -> Rig {
 }
 
 #[tokio::test]
-async fn answers_as_json_and_as_events() {
+async fn responses_as_json_and_as_events() {
     for events in [false, true] {
         let (base, lab) = serve(Lab { events, session: "one".to_owned(), ..Lab::default() }).await;
         let rig = remote(format!("{base}/mcp"));
@@ -177,9 +177,9 @@ async fn answers_as_json_and_as_events() {
 }
 
 #[tokio::test]
-async fn what_is_no_mcp_server_is_said_so() {
+async fn addresses_that_are_not_mcp_servers_are_reported() {
     let (base, _lab) = serve(Lab::default()).await;
-    for (path, what) in [("page", "no JSON-RPC"), ("nothing", "HTTP 404"), ("huge", "16 MB")] {
+    for (path, what) in [("page", "not a JSON-RPC"), ("nothing", "HTTP 404"), ("huge", "16 MB")] {
         let rig = remote(format!("{base}/{path}"));
         rig.ready().await;
         let error = failure(rig.status("far"));
@@ -190,22 +190,22 @@ async fn what_is_no_mcp_server_is_said_so() {
     assert!(failure(rig.status("far")).contains("cannot be reached"));
     let rig = remote("not an address".to_owned());
     rig.ready().await;
-    assert!(failure(rig.status("far")).contains("not an address"));
+    assert!(failure(rig.status("far")).contains("is not a URL"));
 }
 
 #[tokio::test]
-async fn a_forgotten_session_ends_the_connection() {
+async fn a_lost_session_ends_the_connection() {
     let (base, lab) = serve(Lab { session: "one".to_owned(), ..Lab::default() }).await;
     let rig = remote(format!("{base}/mcp"));
     rig.ready().await;
     lab.lock().unwrap().session = "two".to_owned();
-    assert_eq!(rig.call("far_who", json!({})).await.unwrap_err(), Error::Forgotten);
+    assert_eq!(rig.call("far_who", json!({})).await.unwrap_err(), Error::SessionLost);
     assert_eq!(soon(rig.servers.connect("far")).await.unwrap(), McpStatus::Connected);
     assert_eq!(rig.text("far_who", json!({})).await, "header k");
 }
 
 #[tokio::test]
-async fn a_human_signs_in_and_tokens_are_renewed() {
+async fn a_user_signs_in_and_tokens_are_refreshed() {
     let secret =
         || Lab { token: Some("secret".to_owned()), registers: true, session: "one".to_owned(), ..Lab::default() };
     let (base, lab) = serve(secret()).await;
@@ -213,7 +213,7 @@ async fn a_human_signs_in_and_tokens_are_renewed() {
     rig.ready().await;
     assert_eq!(rig.status("far"), McpStatus::NeedsAuth);
     assert!(rig.servers.tools().is_empty());
-    // The browser: it follows where it is sent, first by us, then by the server. A stranger's answer does not count.
+    // The browser: it follows our URL, then the server's redirect. A request with the wrong state does not count.
     let browser = async |url: &str| {
         let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()).build().unwrap();
         let redirect = reqwest::Url::parse(url).unwrap();
@@ -229,10 +229,10 @@ async fn a_human_signs_in_and_tokens_are_renewed() {
     let stored: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(stored["far"]["tokens"]["accessToken"], "first");
     assert_eq!(stored["far"]["clientInfo"]["clientId"], "us");
-    // The server takes the token no more: it is renewed, and nobody notices.
+    // The server rejects the token: it is refreshed, and nobody notices.
     lab.lock().unwrap().token = Some("second".to_owned());
     assert_eq!(soon(rig.text("far_who", json!({}))).await, "header k");
-    // Neither the token nor its renewal counts any more.
+    // Neither the token nor its refresh is valid any more.
     lab.lock().unwrap().token = Some("third".to_owned());
     lab.lock().unwrap().refresh = "lost".to_owned();
     let error = soon(rig.call("far_who", json!({}))).await.unwrap_err();
@@ -247,7 +247,7 @@ async fn a_human_signs_in_and_tokens_are_renewed() {
 }
 
 #[tokio::test]
-async fn a_code_can_be_handed_over_and_a_wrong_one_is_refused() {
+async fn a_code_can_be_entered_and_a_wrong_one_is_refused() {
     let (base, _lab) =
         serve(Lab { token: Some("secret".to_owned()), registers: true, session: "one".to_owned(), ..Lab::default() })
             .await;
@@ -257,7 +257,7 @@ async fn a_code_can_be_handed_over_and_a_wrong_one_is_refused() {
     let error = soon(rig.servers.finish_auth("far", "wrong")).await.unwrap_err().to_string();
     assert!(error.contains("invalid_grant"), "{error}");
     let error = soon(rig.servers.finish_auth("far", "wrong")).await.unwrap_err().to_string();
-    assert!(error.contains("nobody has begun"), "{error}");
+    assert!(error.contains("is in progress"), "{error}");
     let begun = soon(rig.servers.begin_auth("far")).await.unwrap();
     let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls());
     let client = client.redirect(reqwest::redirect::Policy::none()).build().unwrap();
@@ -266,7 +266,7 @@ async fn a_code_can_be_handed_over_and_a_wrong_one_is_refused() {
 }
 
 #[tokio::test]
-async fn a_server_that_registers_nobody_says_what_to_do() {
+async fn a_server_without_registration_says_what_to_do() {
     let (base, _lab) = serve(Lab { token: Some("secret".to_owned()), ..Lab::default() }).await;
     let rig = remote(format!("{base}/mcp"));
     rig.ready().await;
@@ -275,7 +275,7 @@ async fn a_server_that_registers_nobody_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn oauth_can_be_switched_off() {
+async fn oauth_can_be_disabled() {
     let (base, _lab) = serve(Lab { token: Some("secret".to_owned()), ..Lab::default() }).await;
     let url = format!("{base}/mcp");
     let rig = Rig::new(json!({

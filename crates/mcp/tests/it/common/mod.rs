@@ -1,4 +1,4 @@
-//! What the tests of servers share.
+//! Helpers for the tests.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use trefoil_mcp::{CallResult, Content, Error, Servers, Setup};
 
-/// Servers in a folder of their own.
+/// Servers in a temporary folder.
 pub struct Rig {
     pub servers: Servers,
     pub folder: TempDir,
@@ -23,12 +23,12 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Servers of a configuration as it stands in a file; `SERVER` is the test server.
+    /// Servers of a configuration as in a file; `SERVER` stands for the test server.
     pub fn new(config: Json) -> Self {
         Self::with(config, None)
     }
 
-    /// The same, whose calls may take so long.
+    /// The same, with a timeout for calls.
     pub fn with(config: Json, timeout: Option<Duration>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let server = testkit::mcp_server(folder.path());
@@ -54,8 +54,8 @@ impl Rig {
         Self::new(json!({ "s": { "type": "local", "command": ["python3", "SERVER", kind] } }))
     }
 
-    /// Starts what is configured, and waits until all of it has started or failed: a busy machine may take longer for that
-    /// than a prompt would be held up.
+    /// Starts the configured servers, and waits until each has started or failed: on a busy machine that may take
+    /// longer than a prompt would wait.
     pub async fn ready(&self) {
         let starts =
             |status: &McpStatus| matches!(status, McpStatus::Failed { error } if error.contains("still starting"));
@@ -85,7 +85,7 @@ impl Rig {
     }
 }
 
-/// Whatever a test waits for comes in time.
+/// Waits with a limit.
 #[track_caller]
 pub fn soon<T>(future: impl Future<Output = T>) -> impl Future<Output = T> {
     testkit::soon("what this line waits for", future)
