@@ -7,6 +7,7 @@ import json
 import os
 import zlib
 
+import requests
 import schemathesis
 
 KNOWN = json.loads(os.environ["TREFOIL_KNOWN"])
@@ -23,10 +24,24 @@ def inside(value):
     return f"{DIRECTORY}/{value.replace('..', '')}" if isinstance(value, str) else value
 
 
+# Operations after which a prompt waits until somebody undoes them, and what undoes them.
+HOLDING = {"/pause": ("/resume", None), "/budget": ("/budget", {})}
+
+
+@schemathesis.hook
+def after_call(context, case, response):
+    """A session that a request held up goes on at once: a later prompt for it would never be answered."""
+    for holds, (undoes, body) in HOLDING.items():
+        if case.operation.path.endswith(holds) and response.status_code // 100 == 2:
+            url = response.request.url.split("?")[0].removesuffix(holds) + undoes
+            undone = requests.post(url, json=body, timeout=20)
+            assert undone.status_code // 100 == 2, f"{url}: {undone.status_code} {undone.text}"
+
+
 @schemathesis.hook
 def map_path_parameters(context, path_parameters):
     """Half of the requests are about something that exists; what exists is neither deleted nor held up."""
-    holds = context.operation.path.endswith(("/pause", "/budget"))
+    holds = context.operation.path.endswith(tuple(HOLDING))
     if path_parameters and context.operation.method != "delete" and not holds and chosen(path_parameters):
         path_parameters.update({name: KNOWN[name] for name in path_parameters if name in KNOWN})
     return path_parameters

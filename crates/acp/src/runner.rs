@@ -14,7 +14,10 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{RunnerContext, PromptPart, RunnerDecision, RunnerCall, RunnerCallState, RunnerEnd, RunnerError, RunnerJob, RunnerUpdate};
+use api::{
+    PromptPart, RunnerCall, RunnerCallState, RunnerContext, RunnerDecision, RunnerEnd, RunnerError, RunnerJob,
+    RunnerUpdate,
+};
 use exec::{Exec, Spec};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;

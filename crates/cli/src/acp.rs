@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::acp::rpc::{ByteSink, ByteSource};
-use ::acp::{McpOwners, LocalEngine, Login, AgentOptions};
+use ::acp::{AgentOptions, LocalEngine, Login, McpOwners};
 use api::{Environment, Host, SessionId};
 use engine::{Engine, WatchdogScope};
 

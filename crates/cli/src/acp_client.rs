@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ::acp::client::{
-    PermissionChoice, Client, ClientError, Event, Events, Form, ClientOptions, Permission, AgentProcess, FieldInput, Root, Session,
+    AgentProcess, Client, ClientError, ClientOptions, Event, Events, FieldInput, Form, Permission, PermissionChoice,
+    Root, Session,
 };
 use anyhow::Context as _;
 use exec::{Exec, Spec};

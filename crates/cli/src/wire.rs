@@ -172,7 +172,7 @@ pub fn open(world: &World, script: Option<&Path>, question_tool: bool) -> anyhow
 
 /// The same for commands that only look: a journal that cannot be written will do.
 pub fn open_to_read(world: &World) -> anyhow::Result<Local> {
-    let local = open_with(world, world.script().as_deref(), false, false, Store::open_or_read)?;
+    let local = open_with(world, world.script().as_deref(), false, false, Store::open_or_read_only)?;
     if let Some(why) = local.store.read_only_reason() {
         term::eprint(&format!("the database is only read: {}\n", term::one_line(&why.to_string(), 500)));
     }

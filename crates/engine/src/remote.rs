@@ -155,7 +155,7 @@ pub(crate) async fn run(
     };
     let failed = error.is_some();
     conversation.pending.retain(|id| !transcript.record.handed.contains(id));
-    for (message, parts) in transcript.settle(turn, reason, error).await? {
+    for (message, parts) in transcript.finish(turn, reason, error).await? {
         conversation.push_answer(message, parts);
     }
     turn.inner.budget_signal.notify();

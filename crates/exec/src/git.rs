@@ -24,8 +24,8 @@ use crate::{End, Exec, ExecError, GRACE, Spec, descriptors};
 use programs::{RepositoryLocation, RepositorySettings, SETTINGS};
 
 pub use changes::{
-    Change, ChangeKind, DIFF, LIST, MAX_FILES, MAX_NAMES, MAX_PATCH, NAMES, PATCH, ScratchIndex, changes, records, sort,
-    whole_files,
+    Change, ChangeKind, DIFF, LIST, MAX_FILES, MAX_NAMES, MAX_PATCH, NAMES, PATCH, ScratchIndex, changes, records,
+    sort, whole_files,
 };
 pub use programs::Programs;
 pub(crate) use programs::Repositories;

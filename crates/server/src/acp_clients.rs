@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use acp::rpc::{Received, Sink, Source};
-use acp::{McpOwners, Login, AgentOptions};
+use acp::{AgentOptions, Login, McpOwners};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};

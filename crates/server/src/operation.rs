@@ -26,7 +26,7 @@ use crate::operation::request::{Request, RequestBody, parse_path, parse_query, p
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
     /// All of it.
-    Done,
+    Full,
     /// Part of it; says what is missing.
     Partial(&'static str),
     /// None of it: it answers with an error that says why.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use api::{RunnerContext, RunnerChild, RunnerEnd, RunnerError, RunnerUpdate};
+use api::{RunnerChild, RunnerContext, RunnerEnd, RunnerError, RunnerUpdate};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 

@@ -144,7 +144,8 @@ fn cost_and_tokens_count_this_job_alone() {
     assert_eq!(usage_of(translator.finish(&answer)), (0.75, 60, 0), "what is counted is no guess");
     assert_eq!(usage_of(translator.finish(&json!({"stopReason": "end_turn"}))).1, 0, "a context is no sum");
     assert_eq!(UpdateTranslator::default().finish(&json!({})), None);
-    let Some(RunnerUpdate::Usage { used, kept }) = translate(&mut translator, update(0, json!({"amount": 0.75}))) else {
+    let Some(RunnerUpdate::Usage { used, kept }) = translate(&mut translator, update(0, json!({"amount": 0.75})))
+    else {
         panic!()
     };
     assert_eq!((used.cost, kept), (Usd(0.75), json!(0.75)), "what is kept is the sum of the session itself");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use ::acp::client::{PermissionChoice, Choice, Event, Events, Field, Form, FieldKind, Permission, Session, Subagent};
+use ::acp::client::{Choice, Event, Events, Field, FieldKind, Form, Permission, PermissionChoice, Session, Subagent};
 use serde_json::{Map, Value, json};
 
 use crate::reveal::{Pages, indented, wrap};

@@ -467,7 +467,7 @@ fn asks_that_change_during_a_gap_are_reported() {
 #[test]
 fn text_is_neither_duplicated_nor_reverted() {
     let mut tree = tree();
-    let text = |text: &str, time: Value| json!({"id": "prt_1", "sessionID": "ses_a", "messageID": "msg_5", "type": "text", "text": text, "time": time});
+    let part = |text: &str, time: Value| json!({"id": "prt_1", "sessionID": "ses_a", "messageID": "msg_5", "type": "text", "text": text, "time": time});
     let updated = |part: Value| event("message.part.updated", json!({"sessionID": "ses_a", "part": part, "time": 1}));
     let delta = |delta: &str| {
         let place =
@@ -476,18 +476,18 @@ fn text_is_neither_duplicated_nor_reverted() {
     };
     let text = |tree: &Tree| tree.snapshot().sessions.remove(1).progress.text;
     let EventBody::MessageUpdated { info, .. } = step("ses_a", 5, 0.0, None).body else { panic!() };
-    let part: Part = serde_json::from_value(text("one two", json!({"start": 1}))).unwrap();
+    let first: Part = serde_json::from_value(part("one two", json!({"start": 1}))).unwrap();
     let busy = |session, messages| SessionSnapshot { session, status: SessionStatus::Busy, messages };
-    let child = busy(session("ses_a", Some("ses_root")), vec![MessageWithParts { info: *info, parts: vec![part] }]);
+    let child = busy(session("ses_a", Some("ses_root")), vec![MessageWithParts { info: *info, parts: vec![first] }]);
     let sessions = vec![busy(session("ses_root", None), Vec::new()), child];
     tree.resync(TreeSnapshot { sessions, ..TreeSnapshot::default() }, false);
     // It was already in the snapshot.
     tree.apply(&delta(" two"));
     assert_eq!(text(&tree), "one two");
-    play(&mut tree, &[updated(text("one two", json!({"start": 1}))), delta(" three")]);
+    play(&mut tree, &[updated(part("one two", json!({"start": 1}))), delta(" three")]);
     assert_eq!(text(&tree), "one two three");
-    play(&mut tree, &[updated(text("one two three!", json!({"start": 1, "end": 2})))]);
-    play(&mut tree, &[updated(text("", json!({"start": 1}))), delta("one")]);
+    play(&mut tree, &[updated(part("one two three!", json!({"start": 1, "end": 2})))]);
+    play(&mut tree, &[updated(part("", json!({"start": 1}))), delta("one")]);
     assert_eq!(text(&tree), "one two three!", "a text that is whole does not change");
 }
 

@@ -243,7 +243,7 @@ fn every_accepted_prompt_ends_in_every_interleaving() {
             *dice.lock().unwrap() = Rng::with_seed(seed);
             eprintln!("TREFOIL_SEED={seed}");
             let actions = play(&lab, &store, &dice).await;
-            eprintln!("{deeds:?}");
+            eprintln!("{actions:?}");
         }
         lab.engine.shutdown().await;
     });

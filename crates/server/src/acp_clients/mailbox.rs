@@ -303,7 +303,7 @@ impl AcpMailbox {
         }
         let fields = session_fields(head.params);
         let to = fields.session_id.as_deref().and_then(|session| state.stream_of(session));
-        if let Some(SessionUpdate { session_update, session_id: Some(child) }) = about.update
+        if let Some(SessionUpdate { session_update, session_id: Some(child) }) = fields.update
             && session_update == "subagent_update"
             && state.subagent_streams.len() < MAX_SUBAGENTS
             && !state.streams.contains_key(&Some(child.clone()))

@@ -79,7 +79,7 @@ pub async fn subagents(host: Arc<dyn Host>, proxy: Proxy, project: &TempProject,
     let scope = Scope::new(project.directory());
     let root = host.create_session(&scope, CreateSession::default()).await.unwrap();
     let open = || SubagentMonitor::open(Arc::new(proxy.client()), scope.clone(), root.id.clone());
-    let monitor = open().await.unwrap().every(Duration::from_millis(1));
+    let monitor = open().await.unwrap().with_interval(Duration::from_millis(1));
     let mut watcher = Watcher { monitor, events: Vec::new() };
     assert!(watcher.children().is_empty());
 

@@ -19,7 +19,7 @@ async fn output_matches_the_recording() {
     let metadata = json!({"diagnostics": {}, "filepath": path, "exists": false, "truncated": false});
     assert_eq!(output.metadata, object(metadata));
     assert_eq!(output.changes[0], Change::File { path: path.clone(), kind: FileChange::Add });
-    assert!(matches!(&output.changes[1], Change::Known { path: known, .. } if *known == path));
+    assert!(matches!(&output.changes[1], Change::KnownFile { path: known, .. } if *known == path));
     assert_eq!(ws.content("new_dir/new.txt"), "fresh\ncontent\n");
     let again = ws.run("write", input).await.unwrap();
     assert_eq!(again.metadata["exists"], true);

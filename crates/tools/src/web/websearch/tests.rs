@@ -167,7 +167,7 @@ async fn a_search_needs_its_permission_and_that_of_its_backing_tool() {
     let names: Vec<_> = needs.iter().map(|need| (need.permission.as_str(), need.patterns[0].as_str())).collect();
     assert_eq!(names, [("websearch", "q"), ("brave_web_search", "*")]);
     assert_eq!(needs[0].metadata, object(json!({"query": "q", "numResults": 20})));
-    assert_eq!(tool.behind(), Some("brave_web_search"));
+    assert_eq!(tool.backing_tool(), Some("brave_web_search"));
     let ctx = ws.context();
     ctx.cancel.cancel();
     assert_eq!(tool.run(json!({"query": "q"}), ctx).await, Err(ToolError::Aborted));
