@@ -135,7 +135,7 @@ fn summary(events: &[MonitorEvent]) -> Vec<String> {
 /// The tree without differences caused by the order of additions.
 fn rounded(tree: &Tree) -> SubagentTree {
     let mut tree = tree.snapshot();
-    let round = |usage: &mut Usage| usage.cost = Usd((usage.cost.0 * 1e9).round());
+    let round = |usage: &mut SessionUsage| usage.cost = Usd((usage.cost.0 * 1e9).round());
     for session in &mut tree.sessions {
         round(&mut session.total);
         round(&mut session.progress.usage);

@@ -330,7 +330,7 @@ async fn a_thousand_tasks_in_one_step_end() {
         |why: &str| tools.iter().filter(|t| matches!(&t.state, ToolState::Error(e) if e.error.contains(why))).count();
     assert_eq!(tools.len(), 1000);
     assert_eq!(tools.iter().filter(|t| matches!(&t.state, ToolState::Completed(_))).count(), 20);
-    assert_eq!(failed("have 20 subagents, which is the most"), 108);
+    assert_eq!(failed("have 20 subagents, which is the maximum"), 108);
     assert_eq!(failed("A step has at most 128 calls"), 872);
     assert_eq!(children(&lab, &session).await.len(), 20);
 }

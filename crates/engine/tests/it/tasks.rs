@@ -220,7 +220,7 @@ async fn depth_and_number_are_limited() {
     }
     lab.say(&session, &script(json!([{"tools": [task("too many", "general", json!([]))]}, {"text": "."}]))).await;
     let refused = lab.tools(&session).await.pop().unwrap();
-    assert!(error(&refused).contains("have 100 subagents, which is the most"), "{refused:#?}");
+    assert!(error(&refused).contains("have 100 subagents, which is the maximum"), "{refused:#?}");
 }
 
 #[tokio::test]
