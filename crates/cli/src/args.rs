@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line, as `clap` parses it. Doc comments of commands and options are their help.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 #[derive(Debug, Parser)]
 #[command(name = "trefoil", version)]
 pub struct Cli {
-    /// What to do; without it, Trefoil says what to try first.
+    /// The command; without one, Trefoil says what to try first.
     #[command(subcommand)]
     pub command: Option<Command>,
 
@@ -21,18 +21,18 @@ pub struct Cli {
     pub print_logs: bool,
 }
 
-/// The heading of options that every command has.
+/// The heading of the options of every command.
 pub const GLOBAL: &str = "Global options";
-/// The heading of options about the server that a command talks to.
+/// The heading of the options about the server that a command works on.
 pub const SERVER: &str = "Server options";
-/// The heading of options that choose a session.
+/// The heading of the options that choose a session.
 pub const SESSION: &str = "Session options";
-/// The heading of options about who may connect.
+/// The heading of the options about who may connect.
 pub const ACCESS: &str = "Access options";
-/// The heading of options that choose who answers.
+/// The heading of the options that choose the model and the agent.
 pub const MODEL: &str = "Model options";
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Give the agent a task and watch it work
@@ -200,7 +200,7 @@ pub enum Format {
     Json,
 }
 
-/// A server that does the work.
+/// The server that a command works on.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Remote {
     /// Work on this server: `trefoil serve` or `opencode serve`. Set OPENCODE_SERVER_PASSWORD if it has a password
@@ -231,7 +231,7 @@ pub struct Bounds {
     pub lift: bool,
 }
 
-/// A task.
+/// `trefoil run`.
 #[derive(Debug, Clone, Args)]
 pub struct Run {
     /// The task; piped standard input is added to it
@@ -275,7 +275,7 @@ pub struct Run {
     pub remote: Remote,
 }
 
-/// A server.
+/// `trefoil serve`.
 #[derive(Debug, Clone, Args)]
 pub struct Serve {
     /// The port; 0 picks a free one. By default 4096, or a free one if that is taken
@@ -301,7 +301,7 @@ pub struct Serve {
     pub script: Option<PathBuf>,
 }
 
-/// An editor's agent.
+/// `trefoil acp`.
 #[derive(Debug, Clone, Args)]
 pub struct Acp {
     /// The server.
@@ -315,9 +315,9 @@ pub struct Acp {
     pub login: bool,
 }
 
-/// Who answers when an agent asks for permission.
+/// How to answer an agent that asks for permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Policy {
+pub enum PermissionPolicy {
     /// Ask on the terminal; without one, reject
     Ask,
     /// Allow everything, once
@@ -326,7 +326,7 @@ pub enum Policy {
     Reject,
 }
 
-/// A client of another agent.
+/// `trefoil acp-client`.
 #[derive(Debug, Clone, Args)]
 pub struct AcpClient {
     /// The shell command that starts the agent, for example "opencode acp"
@@ -346,7 +346,7 @@ pub struct AcpClient {
     pub mode: Option<String>,
     /// How to answer the agent's permission requests and forms: `ask`, `allow` or `reject`
     #[arg(long, value_enum, default_value = "ask", hide_possible_values = true)]
-    pub permission: Policy,
+    pub permission: PermissionPolicy,
     /// The folder to work in; the agent gets no file and no terminal outside of it
     #[arg(long, value_name = "PATH")]
     pub root: Option<PathBuf>,
@@ -358,7 +358,7 @@ pub struct AcpClient {
     pub timeout: u64,
 }
 
-/// What to do with keys.
+/// `trefoil auth`.
 #[derive(Debug, Subcommand)]
 pub enum Auth {
     /// Store a provider's key; it is asked for, or read from standard input
@@ -380,7 +380,7 @@ pub enum Auth {
     },
 }
 
-/// What to do with sessions.
+/// `trefoil session`.
 #[derive(Debug, Subcommand)]
 pub enum Session {
     /// List this project's sessions, newest first
@@ -421,7 +421,7 @@ pub enum Session {
     },
 }
 
-/// What to do with MCP servers.
+/// `trefoil mcp`.
 #[derive(Debug, Subcommand)]
 pub enum Mcp {
     /// Connect to this directory's MCP servers and show their status
@@ -454,7 +454,7 @@ pub enum Mcp {
     },
 }
 
-/// An MCP server.
+/// `trefoil mcp add`.
 #[derive(Debug, Args)]
 pub struct AddServer {
     /// Its name, which prefixes the names of its tools
@@ -476,7 +476,7 @@ pub struct AddServer {
     pub command: Vec<String>,
 }
 
-/// What to do with agents.
+/// `trefoil agent`.
 #[derive(Debug, Subcommand)]
 pub enum Agent {
     /// List the agents, and those that you can add
@@ -499,7 +499,7 @@ pub enum Agent {
         name: String,
         /// Where to put it.
         #[command(flatten)]
-        place: Where,
+        location: AgentLocation,
     },
     /// Create an agent as a markdown file
     Create(CreateAgent),
@@ -507,7 +507,7 @@ pub enum Agent {
 
 /// Where an agent's file goes.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Where {
+pub struct AgentLocation {
     /// Put it into your own configuration, for every project
     #[arg(long)]
     pub global: bool,
@@ -540,7 +540,7 @@ impl From<Mode> for api::AgentMode {
     }
 }
 
-/// A new agent.
+/// `trefoil agent create`.
 #[derive(Debug, Clone, Args)]
 pub struct CreateAgent {
     /// Its name: lower case letters, digits, dashes and underscores
@@ -570,12 +570,12 @@ pub struct CreateAgent {
     /// As a subagent, give it a git worktree of its own
     #[arg(long)]
     pub isolated: bool,
-    /// Where to.
+    /// Where to put it.
     #[command(flatten)]
-    pub place: Where,
+    pub location: AgentLocation,
 }
 
-/// What to do with worktrees.
+/// `trefoil worktree`.
 #[derive(Debug, Subcommand)]
 pub enum Worktree {
     /// List the worktrees of subagents
@@ -619,7 +619,7 @@ pub enum Worktree {
     },
 }
 
-/// What to do with answers `always`.
+/// `trefoil permission`.
 #[derive(Debug, Subcommand)]
 pub enum Permission {
     /// List the permissions that you granted for good, with their directories
@@ -642,7 +642,7 @@ pub enum Permission {
     },
 }
 
-/// What to do with the configuration.
+/// `trefoil config`.
 #[derive(Debug, Subcommand)]
 pub enum Config {
     /// Print the configuration in effect and the files that it comes from
@@ -657,7 +657,7 @@ pub enum Config {
     Check,
 }
 
-/// Whom to trust.
+/// `trefoil trust`.
 #[derive(Debug, Args)]
 pub struct Trust {
     /// The repository; the current one by default
@@ -684,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_led_by_their_id() {
+    fn sessions_are_controlled_by_their_id() {
         let cli = Cli::parse_from(["trefoil", "steer", "ses_1", "look", "here", "--attach", "http://x"]);
         let Some(Command::Steer { id, text, remote }) = cli.command else { panic!("not steer") };
         assert_eq!((id.as_str(), text.join(" ").as_str()), ("ses_1", "look here"));

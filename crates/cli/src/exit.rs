@@ -1,4 +1,4 @@
-//! How the program ends: the exit codes, and the error that carries one.
+//! Exit codes, and the error that carries one.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use api::HostError;
 /// The exit codes; `--help` documents them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It worked; for `run`: the turn really succeeded.
+    /// The command worked; for `run`, the turn succeeded.
     Success = 0,
-    /// Any failure that has no code of its own.
+    /// Any other failure.
     Failed = 1,
-    /// The command line makes no sense.
+    /// The command line is wrong.
     Usage = 2,
     /// There is no usable model, or it refused, failed or was cut off.
     Model = 3,
-    /// A permission or a question was rejected, and the turn ended there.
+    /// A permission or a question was rejected, which ended the turn.
     Denied = 4,
-    /// A budget is used up, and nobody is there to raise it.
+    /// The budget is used up, and nobody can raise it.
     Budget = 5,
-    /// SIGHUP: the terminal is gone. What ran can be resumed.
+    /// SIGHUP: the terminal was closed. The turn can be resumed.
     Hangup = 129,
     /// Ctrl-C.
     Cancelled = 130,
-    /// SIGTERM. What ran can be resumed.
+    /// SIGTERM. The turn can be resumed.
     Terminated = 143,
 }
 
@@ -33,8 +33,8 @@ impl From<Exit> for std::process::ExitCode {
     }
 }
 
-/// What the help of `run` says about the codes.
-pub const CODES: [(u8, &str); 9] = [
+/// The exit codes in the help of `run`.
+pub const EXIT_CODES: [(u8, &str); 9] = [
     (0, "The turn succeeded"),
     (1, "Any other error"),
     (2, "The command line is wrong"),
@@ -46,13 +46,13 @@ pub const CODES: [(u8, &str); 9] = [
     (143, "SIGTERM: the turn is parked; `trefoil run -c` resumes it"),
 ];
 
-/// How many of the things that exist an error names.
+/// The most existing names that an error lists.
 const MAX_KNOWN: usize = 12;
 
-/// An error with an exit code and what to do about it.
+/// An error with an exit code and advice.
 #[derive(Debug)]
 pub struct Failure {
-    /// The code.
+    /// The exit code.
     pub exit: Exit,
     /// What happened, to what.
     pub message: String,
@@ -66,31 +66,31 @@ impl Failure {
         Self { exit, message: message.into(), hint: None }
     }
 
-    /// The same with advice.
+    /// Adds advice.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Something that does not exist, with what does: nearest first.
+    /// An unknown name, with the known ones: the most similar first.
     pub fn unknown(what: &str, id: &str, known: &[String]) -> Self {
         let failure = Self::new(Exit::Failed, format!("unknown {what}: {id}"));
         if known.is_empty() {
             return failure.hint(format!("there is no {what} yet"));
         }
-        failure.hint(format!("known: {}", nearest_first(id, known)))
+        failure.hint(format!("known: {}", most_similar_first(id, known)))
     }
 
-    /// An agent that only other agents can use, with those that a human can.
+    /// An agent that only other agents can use, with those that a person can use.
     pub fn subagent(id: &str, primary: &[String]) -> Self {
-        let message = format!("agent {id} is a subagent: it works for other agents and takes no message itself");
-        Self::new(Exit::Failed, message).hint(format!("primary agents: {}", nearest_first(id, primary)))
+        let message = format!("agent {id} is a subagent: it works for other agents and takes no messages itself");
+        Self::new(Exit::Failed, message).hint(format!("primary agents: {}", most_similar_first(id, primary)))
     }
 }
 
-fn nearest_first(id: &str, known: &[String]) -> String {
+fn most_similar_first(id: &str, known: &[String]) -> String {
     let mut sorted: Vec<&str> = known.iter().map(String::as_str).collect();
-    sorted.sort_by_key(|candidate| distance(id, candidate));
+    sorted.sort_by_key(|candidate| edit_distance(id, candidate));
     let more = sorted.len().saturating_sub(MAX_KNOWN);
     sorted.truncate(MAX_KNOWN);
     let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -105,7 +105,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The exit code of an error, and the lines that say it: `error: …`, and a hint where there is one.
+/// The exit code of an error, and its text: `error: …`, and a hint if there is one.
 pub fn explain(error: anyhow::Error) -> (Exit, String) {
     let (exit, message, hint) = match error.downcast_ref::<HostError>() {
         Some(HostError::NotFound { what, id, known }) => {
@@ -122,11 +122,11 @@ pub fn explain(error: anyhow::Error) -> (Exit, String) {
     (exit, api::strip_control(&format!("error: {message}\n{hint}")).into_owned())
 }
 
-/// The longest text that is compared; what is longer is cut.
+/// Longer texts are cut before they are compared.
 const MAX_COMPARED: usize = 64;
 
-/// How many letters must change to make one text the other, whatever the case.
-fn distance(a: &str, b: &str) -> usize {
+/// The number of letters that must change to turn one text into the other, ignoring case.
+fn edit_distance(a: &str, b: &str) -> usize {
     let clip = |text: &str| text.chars().take(MAX_COMPARED).flat_map(char::to_lowercase).collect::<Vec<_>>();
     let (a, b) = (clip(a), clip(b));
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_comes_first() {
+    fn the_most_similar_comes_first() {
         let known = ["general".to_string(), "plan".into(), "build".into()];
         let failure = Failure::unknown("agent", "biuld", &known);
         assert_eq!(failure.message, "unknown agent: biuld");
@@ -175,9 +175,9 @@ mod tests {
     }
 
     #[test]
-    fn distances() {
+    fn edit_distances() {
         for (a, b, want) in [("", "", 0), ("abc", "ABC", 0), ("abc", "", 3), ("kitten", "sitting", 3)] {
-            assert_eq!(distance(a, b), want, "{a} {b}");
+            assert_eq!(edit_distance(a, b), want, "{a} {b}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The help texts: commands in groups, examples for each of them, and lines that fit the terminal.
+//! The help: commands in groups, examples for each command, and lines that fit the terminal.
 
 use std::fmt::Write as _;
 
@@ -6,11 +6,11 @@ use clap::{Command, CommandFactory as _};
 
 use crate::args::Cli;
 use crate::exit;
-use crate::term::wrap;
+use crate::terminal::wrap;
 
-/// The widest lines: longer ones are hard to read.
+/// The longest line: longer ones are hard to read.
 const MAX_WIDTH: usize = 100;
-/// Narrower terminals break lines themselves.
+/// A narrower terminal wraps lines itself.
 const MIN_WIDTH: usize = 40;
 
 /// The commands, in the order in which people need them.
@@ -25,7 +25,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
 /// A command line, and what it does.
 type Example = (&'static str, &'static str);
 
-/// Examples, by the command that they are shown with.
+/// The examples of each command.
 const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "",
@@ -175,7 +175,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ("completion", &[("trefoil completion bash > trefoil.bash", "Write a script for bash to source")]),
 ];
 
-/// What `trefoil` says that is run without anything.
+/// What `trefoil` prints without arguments.
 pub fn welcome() -> String {
     format!(
         "Trefoil {}: a coding agent for terminals, editors and OpenCode's clients.\n\
@@ -191,11 +191,11 @@ pub fn welcome() -> String {
     )
 }
 
-/// The command line with its whole help, for a terminal of that width.
+/// The command line with its complete help, for a terminal of that width.
 pub fn command(columns: usize) -> Command {
     let width = columns.clamp(MIN_WIDTH, MAX_WIDTH);
     let mut command = Cli::command().term_width(width);
-    // Gives every command its place in the tree, from which its usage follows.
+    // Gives every command its full name, which its usage shows.
     command.build();
     let groups = groups(&command, width);
     let command = decorate(command, "", width);
@@ -204,7 +204,7 @@ pub fn command(columns: usize) -> Command {
     ))
 }
 
-/// Adds examples and more to a command and all below it.
+/// Adds usage, examples and exit codes to a command and all its subcommands.
 fn decorate(command: Command, path: &str, width: usize) -> Command {
     let mut after = examples(path, width);
     if matches!(path, "run" | "acp-client") {
@@ -247,7 +247,7 @@ fn examples(path: &str, width: usize) -> String {
 }
 
 fn exit_codes(width: usize) -> String {
-    let codes = exit::CODES.iter().map(|(code, what)| format!("  {code:>3}  {}\n", wrap(what, 7, width)));
+    let codes = exit::EXIT_CODES.iter().map(|(code, what)| format!("  {code:>3}  {}\n", wrap(what, 7, width)));
     format!("Exit codes:\n{}", codes.collect::<String>())
 }
 
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use clap::Parser as _;
 
-    /// Every command with its path, the first one included.
+    /// Every command with its path, the program itself included.
     fn all(command: &Command, path: &str, found: &mut Vec<(String, Command)>) {
         found.push((path.to_owned(), command.clone()));
         for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn options_stand_under_a_heading_that_fits() {
+    fn options_have_the_right_heading() {
         use crate::args::{ACCESS, GLOBAL, MODEL, SERVER, SESSION};
         for (path, command) in commands(80) {
             for argument in command.get_arguments() {
@@ -337,13 +337,13 @@ mod tests {
     }
 
     #[test]
-    fn examples_are_command_lines_that_are_understood() {
+    fn examples_are_valid_command_lines() {
         let paths: Vec<String> = commands(80).into_iter().map(|(path, _)| path).collect();
         for (path, examples) in EXAMPLES {
             assert!(paths.iter().any(|known| known == path), "there is no command {path:?}");
             for (line, what) in *examples {
                 let line = line.replace("\\\n", " ");
-                // What the shell does with it is not ours.
+                // Without what the shell does.
                 let line = line.split(" > ").next().unwrap().split(" < ").next().unwrap();
                 let line = line.rsplit(" | ").next().unwrap();
                 assert!(!what.is_empty(), "{line}");
@@ -355,7 +355,7 @@ mod tests {
         }
     }
 
-    /// The words of a command line without anything but quotes in it.
+    /// The words of a command line that has no shell syntax but quotes.
     fn words(line: &str) -> Vec<String> {
         let mut words = vec![String::new()];
         let mut quoted = false;

@@ -1,134 +1,134 @@
-//! Permissions and questions on a terminal: what is shown, and what the typed lines mean. No terminal in here.
+//! Requests that wait for the user: what is shown, and what typed lines mean. It touches no terminal.
 
 use std::collections::VecDeque;
 
 use api::{Json, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, Question, QuestionId};
 pub use client::Ask;
 
-use super::diff;
-use crate::reveal::{Pages, indented, wrap};
-use crate::term::{Style, one_line};
+use crate::terminal::pages::{PagedQuestion, hard_wrap, indented};
+use crate::terminal::{Style, diff, one_line};
 
-/// Where a request says which subagent it is of.
+/// The field of a request that names the subagent.
 const SUBAGENT: &str = "subagent";
-/// What a request tells besides, and has a place of its own in the question or is of no use to a human.
-const TOLD: [&str; 7] = [SUBAGENT, "command", "diff", "files", "format", "opaque", "subagent_type"];
+/// Metadata that the question shows elsewhere, or that is of no use to a person.
+const NOT_LISTED: [&str; 7] = [SUBAGENT, "command", "diff", "files", "format", "opaque", "subagent_type"];
 
 /// An answer for the host.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// To a permission.
     Permission(PermissionId, PermissionReply),
-    /// To a question; nothing means that the human does not want to answer.
+    /// To a question; `None` dismisses it.
     Question(QuestionId, Option<Vec<Vec<String>>>),
 }
 
-/// What a typed line led to.
+/// The effect of a typed line.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    /// The ask is answered.
+pub enum LineEffect {
+    /// The request is answered.
     Reply(Reply),
-    /// More is needed: why, or nothing for the next question.
+    /// More input is needed: why, or empty for the next question or page.
     More(String),
 }
 
-/// The asks that wait, in their order; the first is the one that is asked.
-pub struct Asks {
+/// The requests that wait, in order; the first one is shown.
+pub struct AskQueue {
     style: Style,
-    /// How many lines the terminal has.
+    /// The height of the terminal, in lines.
     height: usize,
     queue: VecDeque<Ask>,
+    /// The answers to the first questions of a request.
     answers: Vec<Vec<String>>,
-    /// The page of the question that is shown.
+    /// The current page of the question.
     page: usize,
 }
 
-impl Asks {
-    /// None yet; `height` is how many lines of a question can be seen at once.
+impl AskQueue {
+    /// An empty queue; `height` is how many lines of a question fit the terminal.
     pub fn new(style: Style, height: usize) -> Self {
         Self { style, height, queue: VecDeque::new(), answers: Vec::new(), page: 0 }
     }
 
-    /// The terminal has another size now; the next question is made for it.
+    /// Takes the new size of the terminal, for the next question.
     pub fn resize(&mut self, style: Style, height: usize) {
         (self.style, self.height) = (style, height);
     }
 
-    /// Another one; one that is known already is not added again.
+    /// Adds a request, unless it is already there.
     pub fn add(&mut self, ask: Ask) {
         if !self.queue.iter().any(|known| known.id() == ask.id()) {
             self.queue.push_back(ask);
         }
     }
 
-    /// Whether there is one.
-    pub fn waiting(&self) -> bool {
+    /// Whether a request waits.
+    pub fn is_waiting(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// It was answered, or is no longer wanted; true if it was the first.
-    pub fn settle(&mut self, id: &str) -> bool {
+    /// Removes a request that was answered or withdrawn. Returns whether it was the first.
+    pub fn remove(&mut self, id: &str) -> bool {
         let first = self.queue.front().is_some_and(|ask| ask.id() == id);
         self.queue.retain(|ask| ask.id() != id);
         if first {
-            self.begin();
+            self.restart();
         }
         first
     }
 
-    /// The next one is asked from its beginning.
-    fn begin(&mut self) {
+    /// Starts the next request from its beginning.
+    fn restart(&mut self) {
         self.answers.clear();
         self.page = 0;
     }
 
-    /// None is wanted any more.
+    /// Removes all requests.
     pub fn clear(&mut self) {
         self.queue.clear();
-        self.begin();
+        self.restart();
     }
 
-    /// The first one, whole.
-    fn pages(&self) -> Option<Pages> {
+    /// The first request as a question.
+    fn question(&self) -> Option<PagedQuestion> {
         let (lines, keys) = match self.queue.front()? {
-            Ask::Permission(request) => permission(request, self.style),
+            Ask::Permission(request) => permission_text(request, self.style),
             Ask::Question(request) => match request.questions.get(self.answers.len()) {
                 Some(question) => question_text(question, &asker(request.extra.get(SUBAGENT)), self.style),
                 None => (Vec::new(), "press Enter >".to_owned()),
             },
         };
-        Some(Pages { lines, keys, height: self.height, page: self.page })
+        Some(PagedQuestion { lines, keys, height: self.height, page: self.page })
     }
 
-    /// What to show for the first: the whole question, or a page of one that is too long for the terminal.
+    /// The text of the first request: the whole question, or a page of one that is too long for the terminal.
     pub fn prompt(&self) -> Option<String> {
-        Some(self.pages()?.text(self.style))
+        Some(self.question()?.text(self.style))
     }
 
-    /// Turns pages as long as there are more: only a no is taken before the end was seen.
-    fn turn_page(&mut self, line: &str) -> Option<Outcome> {
-        let mut pages = self.pages()?;
-        if pages.turn(line) {
-            self.page = pages.page;
-            return Some(Outcome::More(String::new()));
+    /// Turns the page if there are more. Before the last page, only a no counts as an answer.
+    fn turn_page(&mut self, line: &str) -> Option<LineEffect> {
+        let mut question = self.question()?;
+        if question.turn_page(line) {
+            self.page = question.page;
+            return Some(LineEffect::More(String::new()));
         }
         let no = line.trim().to_lowercase();
-        let seen = pages.is_last() || no.starts_with('n') || no == "-";
-        (!seen).then(|| Outcome::More("there is more to read: press Enter, or type e for the end".into()))
+        let can_answer = question.is_last() || no.starts_with('n') || no == "-";
+        (!can_answer).then(|| LineEffect::More("there is more to read: press Enter, or type e for the end".into()))
     }
 
-    /// What a typed line means for the first; `None` is the end of input.
-    pub fn take(&mut self, line: Option<&str>) -> Option<Outcome> {
+    /// Applies a typed line to the first request; `None` is the end of input.
+    pub fn apply(&mut self, line: Option<&str>) -> Option<LineEffect> {
         if let Some(more) = line.and_then(|line| self.turn_page(line)) {
             return Some(more);
         }
-        let outcome = match self.queue.front()? {
+        let effect = match self.queue.front()? {
             Ask::Permission(request) => match line.map_or(Some(reject(None)), parse_permission) {
-                Some(reply) => Outcome::Reply(Reply::Permission(request.id.clone(), reply)),
-                None => return Some(Outcome::More("please answer y, a or n".into())),
+                Some(reply) => LineEffect::Reply(Reply::Permission(request.id.clone(), reply)),
+                None => return Some(LineEffect::More("please answer y, a or n".into())),
             },
             Ask::Question(request) => {
-                let done = |answers| Outcome::Reply(Reply::Question(request.id.clone(), answers));
+                let done = |answers| LineEffect::Reply(Reply::Question(request.id.clone(), answers));
                 match (line, request.questions.get(self.answers.len())) {
                     (None, _) => done(None),
                     (Some(line), _) if line.trim() == "-" => done(None),
@@ -138,33 +138,33 @@ impl Asks {
                             self.answers.push(labels);
                             self.page = 0;
                             if self.answers.len() < request.questions.len() {
-                                return Some(Outcome::More(String::new()));
+                                return Some(LineEffect::More(String::new()));
                             }
                             done(Some(self.answers.clone()))
                         }
-                        Err(why) => return Some(Outcome::More(why)),
+                        Err(why) => return Some(LineEffect::More(why)),
                     },
                 }
             }
         };
         self.queue.pop_front();
-        self.begin();
-        Some(outcome)
+        self.restart();
+        Some(effect)
     }
 }
 
-/// What is wanted, on one line: for notes about asks that nobody is asked.
+/// A permission request in one line, for notes about requests that the user does not see.
 pub fn summary(request: &PermissionRequest) -> String {
     let patterns = if request.patterns.is_empty() { "*".to_string() } else { request.patterns.join(", ") };
     format!("{} {}", one_line(&request.permission, 60), one_line(&patterns, 200))
 }
 
-/// A refusal.
+/// A rejection.
 pub fn reject(message: Option<String>) -> PermissionReply {
     PermissionReply { reply: PermissionReplyKind::Reject, message }
 }
 
-/// The agents from the session that is shown down to the one that asks: `explore › general: `; nothing for its own asks.
+/// The agents from the session that is shown down to the one that asks: `explore › general: `. Empty for its own requests.
 fn asker(subagent: Option<&Json>) -> String {
     let path = subagent.and_then(|subagent| subagent.get("path")).and_then(Json::as_array);
     let agents: Vec<String> = path
@@ -175,31 +175,31 @@ fn asker(subagent: Option<&Json>) -> String {
     if agents.is_empty() { String::new() } else { format!("{}: ", agents.join(" › ")) }
 }
 
-/// Lines and what can be typed.
-type Shown = (Vec<String>, String);
+/// The lines of a question, and what can be typed.
+type QuestionText = (Vec<String>, String);
 
-fn permission(request: &PermissionRequest, style: Style) -> Shown {
+fn permission_text(request: &PermissionRequest, style: Style) -> QuestionText {
     let asker = asker(request.metadata.get(SUBAGENT));
     let what = format!("{asker}allow {}?", one_line(&request.permission, 60));
     let mut lines = vec![format!("{} {}", style.cyan("?"), style.bold(&what))];
     for pattern in &request.patterns {
         lines.extend(indented("    ", pattern, style.width));
     }
-    // The command as a whole says more than its parts.
+    // The whole command says more than its parts.
     if let Some(command) = request.metadata.get("command").and_then(Json::as_str)
         && request.patterns != [command]
     {
-        let rows = wrap(command, style.width.saturating_sub(5));
+        let rows = hard_wrap(command, style.width.saturating_sub(5));
         let mark = |row: usize| if row == 0 { style.dim("$") } else { " ".to_owned() };
         lines.extend(rows.iter().enumerate().map(|(row, text)| format!("  {} {text}", mark(row))));
     }
     if request.metadata.contains_key("opaque") {
-        lines.push(format!("  {}", style.yellow("what it does cannot be told from its text; read all of it")));
+        lines.push(format!("  {}", style.yellow("its text does not show what it does; read all of it")));
     }
     for (name, value) in &request.metadata {
         let text =
             value.as_str().map_or_else(|| serde_json::to_string_pretty(value).unwrap_or_default(), str::to_owned);
-        if !TOLD.contains(&name.as_str()) && !request.patterns.contains(&text) {
+        if !NOT_LISTED.contains(&name.as_str()) && !request.patterns.contains(&text) {
             lines.extend(indented("  ", &format!("{name}: {text}"), style.width));
         }
     }
@@ -227,7 +227,7 @@ fn parse_permission(line: &str) -> Option<PermissionReply> {
     }
 }
 
-fn question_text(question: &Question, asker: &str, style: Style) -> Shown {
+fn question_text(question: &Question, asker: &str, style: Style) -> QuestionText {
     let header = format!("{asker}{}", one_line(&question.header, 40));
     let mut lines = vec![format!("{} {}", style.cyan("?"), style.bold(&header))];
     lines.extend(indented("  ", &question.question, style.width));
@@ -244,7 +244,7 @@ fn question_text(question: &Question, asker: &str, style: Style) -> Shown {
     (lines, format!("{several}{free} (- to dismiss) >"))
 }
 
-/// The labels that a line chooses.
+/// The labels of the options that a line chooses.
 fn choose(question: &Question, line: &str) -> Result<Vec<String>, String> {
     let line = line.trim();
     if line.is_empty() {
@@ -272,5 +272,4 @@ fn choose(question: &Question, line: &str) -> Result<Vec<String>, String> {
 }
 
 #[cfg(test)]
-#[path = "asks/tests.rs"]
 mod tests;

@@ -1,20 +1,20 @@
-//! What a call of a tool is about and how it ended, in a few words. No terminal in here.
+//! What a tool call is about and how it ended, in a few words. Pure text: it touches no terminal.
 
 use api::{Json, PartId, Timestamp, ToolPart, ToolState};
 
-use super::diff;
-use crate::term::{one_line, plural};
+use super::waits::CallKey;
+use crate::terminal::{diff, one_line, plural};
 
-/// How many lines of a command are shown while it runs, counted from its end.
+/// The last lines of a command's output that are shown while it runs.
 const LIVE_LINES: usize = 4;
 /// The longest text of a call's arguments.
 const MAX_ARGUMENTS: usize = 300;
-/// What a call is called that names no tool, or whose arguments cannot be read; its input says which.
+/// The tool of a call that names no tool, or whose arguments cannot be read; its input says which.
 pub const INVALID: &str = "invalid";
-/// What commands append to their output for the model alone.
+/// Encloses what commands append to their output for the model only.
 const SHELL_NOTE: (&str, &str) = ("\n<shell_metadata>\n", "</shell_metadata>");
-/// Tools whose title or input says in a few words what a call is about. Of all others the arguments are shown.
-const KNOWN: [&str; 17] = [
+/// Tools whose title or input says in a few words what a call is about. For all others, the arguments are shown.
+const KNOWN_TOOLS: [&str; 17] = [
     "apply_patch",
     "bash",
     "edit",
@@ -34,24 +34,26 @@ const KNOWN: [&str; 17] = [
     "write",
 ];
 
-/// A call that runs.
-pub struct Running {
+/// A running call.
+pub struct RunningCall {
     /// Its part.
     pub part: PartId,
+    /// Which call of the session it is.
+    pub key: CallKey,
     label: String,
     since: Option<Timestamp>,
     /// The last lines of its output.
     pub tail: Vec<String>,
 }
 
-impl Running {
-    /// What is known of a call that has no end yet.
+impl RunningCall {
+    /// A call that has not ended.
     pub fn new(tool: &ToolPart) -> Self {
         let label = format!("{}  {}", tool.tool, label(tool)).trim_end().to_string();
-        Self { part: tool.head.id.clone(), label, since: since(tool), tail: tail(tool) }
+        Self { part: tool.head.id.clone(), key: CallKey::of(tool), label, since: since(tool), tail: last_lines(tool) }
     }
 
-    /// What it is about and for how long it has run, in so many characters.
+    /// What it is about and how long it has run, in at most that many characters.
     pub fn headline(&self, now: Timestamp, room: usize) -> String {
         let seconds = self.since.map_or(0, |since| (now - since).max(0) / 1000);
         let time = if seconds > 0 { format!("  {seconds} s") } else { String::new() };
@@ -64,16 +66,16 @@ fn since(tool: &ToolPart) -> Option<Timestamp> {
 }
 
 /// The last lines that a running call has printed.
-fn tail(tool: &ToolPart) -> Vec<String> {
+fn last_lines(tool: &ToolPart) -> Vec<String> {
     let ToolState::Running(running) = &tool.state else { return Vec::new() };
-    let output = running.metadata.as_ref().and_then(|told| told.get("output")).and_then(Json::as_str);
+    let output = running.metadata.as_ref().and_then(|metadata| metadata.get("output")).and_then(Json::as_str);
     let clean = api::strip_control(output.unwrap_or_default());
     let lines: Vec<&str> = clean.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(LIVE_LINES)..].iter().map(|line| (*line).to_owned()).collect()
 }
 
-/// What a command printed, and what was noted about its end.
-pub fn without_note(output: &str) -> (&str, Option<&str>) {
+/// Splits the output of a command from the note about its end.
+pub fn split_note(output: &str) -> (&str, Option<&str>) {
     let (begin, end) = SHELL_NOTE;
     match output.trim_end().strip_suffix(end).and_then(|rest| rest.rsplit_once(begin)) {
         Some((text, note)) => (text.trim_end(), Some(note.trim())),
@@ -83,10 +85,10 @@ pub fn without_note(output: &str) -> (&str, Option<&str>) {
 
 /// Whether a title or a well-known argument says what a call of this tool is about.
 pub fn is_known(tool: &str) -> bool {
-    KNOWN.contains(&tool)
+    KNOWN_TOOLS.contains(&tool)
 }
 
-/// The arguments of a call, in a line: `query="x" limit=3`.
+/// The arguments of a call in one line: `query="x" limit=3`.
 fn arguments(input: &Json) -> String {
     match input {
         Json::Object(map) => {
@@ -112,8 +114,8 @@ pub fn label(tool: &ToolPart) -> String {
     tool.subject().to_string()
 }
 
-/// How a call ended, in a word or two.
-pub fn detail(tool: &ToolPart) -> String {
+/// How a call ended, in a word or two, and how long it ran without the milliseconds that it `waited` for answers.
+pub fn detail(tool: &ToolPart, waited: Timestamp) -> String {
     let ToolState::Completed(done) = &tool.state else { return String::new() };
     let number = |key: &str| done.metadata.get(key).and_then(Json::as_u64);
     let mut words = Vec::new();
@@ -134,7 +136,7 @@ pub fn detail(tool: &ToolPart) -> String {
         let (added, removed) = diff::count(patch);
         words.push(format!("+{added} -{removed}"));
     }
-    let seconds = done.time.end.map_or(0.0, |end| (end - done.time.start) as f64 / 1000.0);
+    let seconds = done.time.end.map_or(0.0, |end| (end - done.time.start - waited) as f64 / 1000.0);
     if seconds >= 1.0 {
         words.push(format!("{seconds:.1} s"));
     }

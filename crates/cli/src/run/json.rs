@@ -5,14 +5,16 @@ use std::collections::HashSet;
 use api::{EventBody, Json, MessageError, MessageId, Part, PartId, SessionId, ToolState};
 use serde_json::json;
 
-/// The events of one session as lines. Feeding it the same thing twice gives it once.
-pub struct Lines {
+use crate::terminal::escape_json;
+
+/// The events of one session as lines. An event that comes twice gives one line.
+pub struct EventLines {
     session: SessionId,
     users: HashSet<MessageId>,
     done: HashSet<PartId>,
 }
 
-impl Lines {
+impl EventLines {
     /// The lines of that session.
     pub fn new(session: SessionId) -> Self {
         Self { session, users: HashSet::new(), done: HashSet::new() }
@@ -36,7 +38,7 @@ impl Lines {
         }
     }
 
-    /// The line of a part that is complete.
+    /// The line of a completed part.
     pub fn part(&mut self, part: &Part) -> Option<String> {
         let kind = match part {
             Part::StepStart(_) => "step_start",
@@ -61,34 +63,17 @@ impl Lines {
     fn line(&self, kind: &str, key: &str, value: Json) -> String {
         let mut line = json!({ "type": kind, "timestamp": api::now(), "sessionID": self.session });
         line[key] = value;
-        escape(&line.to_string())
+        escape_json(&line.to_string())
     }
-}
-
-/// JSON leaves some characters bare that a terminal obeys (C1 controls, bidirectional overrides). They can only stand
-/// inside strings, so escaping them changes no value.
-pub fn escape(json: &str) -> String {
-    let mut out = String::with_capacity(json.len() + 1);
-    for c in json.chars() {
-        match c {
-            '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                out += &format!("\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('\n');
-    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
-    fn lines() -> (Lines, SessionId) {
+    fn lines() -> (EventLines, SessionId) {
         let session = SessionId::new();
-        (Lines::new(session.clone()), session)
+        (EventLines::new(session.clone()), session)
     }
 
     fn part(session: &SessionId, message: &MessageId, value: Json) -> EventBody {
@@ -100,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn complete_parts_become_lines_once() {
+    fn completed_parts_become_lines_once() {
         let (mut lines, session) = lines();
         let message = MessageId::new();
         let open = part(&session, &message, json!({"type": "text", "text": "", "time": {"start": 1}}));
@@ -117,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sessions_and_users_are_left_out() {
+    fn other_sessions_and_prompts_are_left_out() {
         let (mut lines, session) = lines();
         let text = json!({"type": "text", "text": "hi", "time": {"start": 1, "end": 2}});
         assert_eq!(lines.event(&part(&SessionId::new(), &MessageId::new(), text.clone())), None);
@@ -134,14 +119,5 @@ mod tests {
         let event = EventBody::SessionError { session_id: Some(session), error: Some(MessageError::unknown("broken")) };
         let line: Json = serde_json::from_str(&lines.event(&event).unwrap()).unwrap();
         assert_eq!(line["error"], json!({"name": "UnknownError", "data": {"message": "broken"}}));
-    }
-
-    proptest! {
-        #[test]
-        fn escaping_keeps_the_value_and_moves_no_terminal(text in any::<String>()) {
-            let line = escape(&json!(text).to_string());
-            prop_assert_eq!(serde_json::from_str::<String>(&line).unwrap(), text);
-            prop_assert_eq!(api::strip_control(&line), line.as_str());
-        }
     }
 }

@@ -1,73 +1,73 @@
-//! Markdown on a terminal, as it streams in: text goes out word by word, wrapped to the terminal. A mark without its
-//! counterpart stays as it is, so nothing that a model wrote is lost. Without colours all marks stay.
+//! Renders streaming markdown on a terminal: word by word, wrapped to the width. A mark without its counterpart stays as it is, so
+//! nothing that a model wrote is lost. Without colours all marks stay.
 
 mod span;
 
 use unicode_width::UnicodeWidthChar as _;
 
-use self::span::{Look, Span, span};
-use crate::term::Style;
+use self::span::{Span, TextStyle, span};
+use crate::terminal::Style;
 
-/// The longest emphasis, code or link that is waited for, in bytes; what is longer is shown as it is written.
+/// The longest emphasis, code or link that is recognised, in bytes; longer ones are shown as they are written.
 const MAX_SPAN: usize = 400;
-/// The longest run of digits that can number a list.
+/// The longest number of a list item.
 const MAX_DIGITS: usize = 9;
 /// The widest rule.
 const MAX_RULE: usize = 40;
 
-/// What a line is.
+/// What a line starts with.
 #[derive(Debug, PartialEq, Eq)]
-enum Start {
+enum LineStart {
     /// Prose.
     Text,
-    /// A heading; its text begins there.
+    /// A heading; its text begins at this byte.
     Heading(usize),
-    /// An entry of a list: the indent, the mark, and where its text begins.
+    /// A list item: the indent, the mark, and the byte where its text begins.
     Item(usize, String, usize),
-    /// A quote; its text begins there.
+    /// A quote; its text begins at this byte.
     Quote(usize),
-    /// Something that is shown as a whole line: a row of a table, a fence, a rule.
-    Line(Whole),
+    /// A line that is shown as a whole: a table row, a fence, a rule.
+    Line(WholeLine),
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Whole {
+enum WholeLine {
     Row,
     Rule,
-    /// The fence: its character, how often it is repeated.
+    /// A fence: its character and length.
     Fence(char, usize),
 }
 
-/// What the current line of the input is shown as.
+/// How the current line of the input is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Block {
-    /// The line has not begun, or not enough of it is there to tell.
+    /// Not known yet: the line has not begun, or more of it is needed.
     Begin,
-    Prose(Look),
+    Prose(TextStyle),
     /// Code or a table: neither parsed nor wrapped.
-    Verbatim(Look),
+    Verbatim(TextStyle),
 }
 
-/// What was shown so far of a text, and what waits for more of it.
+/// A text that is being rendered.
 pub struct Markdown {
     style: Style,
-    /// What came and is not understood yet.
+    /// Input that is not rendered yet.
     raw: String,
     block: Block,
-    /// The code block that is open.
+    /// The fence of the open code block.
     fence: Option<(char, usize)>,
-    /// What lines begin with that continue the current one, painted, and how wide that is.
+    /// What continuation lines begin with, painted, and its width.
     lead: (String, usize),
-    /// The word that is being written, and the blanks before it.
-    word: Vec<(char, Look)>,
+    /// The current word, and the blanks before it.
+    word: Vec<(char, TextStyle)>,
     blanks: usize,
-    /// The last character that was understood.
+    /// The last rendered character.
     before: Option<char>,
     column: usize,
 }
 
 impl Markdown {
-    /// Nothing yet.
+    /// An empty text.
     pub fn new(style: Style) -> Self {
         Self {
             style,
@@ -82,17 +82,17 @@ impl Markdown {
         }
     }
 
-    /// The terminal has another width now.
+    /// Takes the new width of the terminal.
     pub fn resize(&mut self, width: usize) {
         self.style.width = width;
     }
 
-    /// Whether the last line that was shown is not at its end.
+    /// Whether the last printed line is still open.
     pub fn is_open(&self) -> bool {
         self.column > 0
     }
 
-    /// More text; gives what can be shown now.
+    /// Adds text; returns what can be shown now.
     pub fn push(&mut self, text: &str) -> String {
         self.raw.push_str(text);
         let mut out = String::new();
@@ -100,7 +100,7 @@ impl Markdown {
         out
     }
 
-    /// The end of the text; gives what was held back. The next text begins with a line of its own.
+    /// Ends the text; returns what was held back. The next text begins on a new line.
     pub fn finish(&mut self) -> String {
         let mut out = String::new();
         self.advance(true, &mut out);
@@ -110,12 +110,12 @@ impl Markdown {
         out
     }
 
-    /// The caller has ended the line.
-    pub fn closed(&mut self) {
+    /// Tells that the caller has ended the line.
+    pub fn line_closed(&mut self) {
         self.column = 0;
     }
 
-    /// Shows what is understood of what came; `last`: nothing follows.
+    /// Renders as much input as possible; `last`: nothing follows.
     fn advance(&mut self, last: bool, out: &mut String) {
         let raw = std::mem::take(&mut self.raw);
         let mut rest = raw.as_str();
@@ -133,7 +133,7 @@ impl Markdown {
         self.raw = rest.to_owned();
     }
 
-    /// The beginning of a line; gives how much of it is done, or nothing if more of it is needed.
+    /// Renders the beginning of a line. Returns how many bytes are done, or `None` if more input is needed.
     fn begin(&mut self, rest: &str, last: bool, out: &mut String) -> Option<usize> {
         let (line, ended) = next_line(rest, last);
         (self.lead, self.before) = ((String::new(), 0), None);
@@ -146,59 +146,59 @@ impl Markdown {
             }
             let closes = only && shut >= length;
             self.fence = self.fence.filter(|_| !closes);
-            self.block = Block::Verbatim(if closes { Look::DIM } else { Look::CODE });
+            self.block = Block::Verbatim(if closes { TextStyle::DIM } else { TextStyle::CODE });
             return Some(0);
         }
         match classify(line, ended)? {
-            Start::Text => {
+            LineStart::Text => {
                 let indent = line.len() - line.trim_start_matches(' ').len();
                 self.lead = (" ".repeat(indent), indent);
-                self.block = Block::Prose(Look::default());
+                self.block = Block::Prose(TextStyle::default());
                 Some(0)
             }
-            Start::Heading(at) => {
-                self.block = Block::Prose(Look { bold: true, ..Look::default() });
+            LineStart::Heading(at) => {
+                self.block = Block::Prose(TextStyle { bold: true, ..TextStyle::default() });
                 Some(if marks { at } else { 0 })
             }
-            Start::Item(indent, mark, at) => {
+            LineStart::Item(indent, mark, at) => {
                 let mark =
                     if marks && !mark.starts_with(|c: char| c.is_ascii_digit()) { "•".to_owned() } else { mark };
                 let width = indent + mark.chars().count() + 1;
-                self.block = Block::Prose(Look::default());
+                self.block = Block::Prose(TextStyle::default());
                 out.push_str(&format!("{:indent$}{mark} ", ""));
                 self.column = width;
                 self.lead = (" ".repeat(width), width);
                 Some(at)
             }
-            Start::Quote(at) => {
+            LineStart::Quote(at) => {
                 self.lead = (self.style.dim(if marks { "│ " } else { "> " }), 2);
-                self.block = Block::Prose(Look { dim: true, ..Look::default() });
+                self.block = Block::Prose(TextStyle { dim: true, ..TextStyle::default() });
                 out.push_str(&self.lead.0);
                 self.column = 2;
                 Some(at)
             }
-            Start::Line(Whole::Rule) if marks => {
+            LineStart::Line(WholeLine::Rule) if marks => {
                 let rule = "─".repeat(MAX_RULE.min(self.style.width));
                 out.push_str(&self.style.dim(&rule));
                 self.column = 1;
-                self.block = Block::Verbatim(Look::default());
-                // Blanks behind it would count as text.
+                self.block = Block::Verbatim(TextStyle::default());
+                // Trailing blanks would count as text.
                 Some(line.len())
             }
-            Start::Line(Whole::Fence(mark, length)) => {
+            LineStart::Line(WholeLine::Fence(mark, length)) => {
                 self.fence = Some((mark, length));
-                self.block = Block::Verbatim(Look::DIM);
+                self.block = Block::Verbatim(TextStyle::DIM);
                 Some(0)
             }
-            Start::Line(_) => {
-                self.block = Block::Verbatim(Look::default());
+            LineStart::Line(_) => {
+                self.block = Block::Verbatim(TextStyle::default());
                 Some(0)
             }
         }
     }
 
-    /// Text that is shown as it is.
-    fn verbatim(&mut self, rest: &str, look: Look, out: &mut String) -> usize {
+    /// Renders text as it is.
+    fn verbatim(&mut self, rest: &str, look: TextStyle, out: &mut String) -> usize {
         let line = rest.split('\n').next().unwrap_or_default();
         if !line.is_empty() {
             out.push_str(&self.painted(line, look));
@@ -211,8 +211,8 @@ impl Markdown {
         line.len() + 1
     }
 
-    /// The next piece of prose; gives how much of it is done, or nothing if more of it is needed.
-    fn prose(&mut self, rest: &str, look: Look, last: bool, out: &mut String) -> Option<usize> {
+    /// Renders the next piece of prose. Returns how many bytes are done, or `None` if more input is needed.
+    fn prose(&mut self, rest: &str, look: TextStyle, last: bool, out: &mut String) -> Option<usize> {
         let (line, ended) = next_line(rest, last);
         let Some(first) = line.chars().next() else {
             self.flush(out);
@@ -227,13 +227,13 @@ impl Markdown {
                     length
                 }
                 Span::Marked { text, inner, length } => {
-                    self.marked(text, inner.over(look), inner == Look::CODE, out);
+                    self.marked(text, inner.over(look), inner == TextStyle::CODE, out);
                     length
                 }
                 Span::Link { text, address, length } => {
-                    self.marked(text, Look { underlined: true, ..look }, false, out);
+                    self.marked(text, TextStyle { underlined: true, ..look }, false, out);
                     if text != address {
-                        format!(" ({address})").chars().for_each(|c| self.put(c, Look { dim: true, ..look }, out));
+                        format!(" ({address})").chars().for_each(|c| self.put(c, TextStyle { dim: true, ..look }, out));
                     }
                     length
                 }
@@ -246,15 +246,15 @@ impl Markdown {
         Some(first.len_utf8())
     }
 
-    /// Text between marks, which may have marks itself.
-    fn marked(&mut self, text: &str, look: Look, verbatim: bool, out: &mut String) {
+    /// Renders text between marks, which may contain marks itself.
+    fn marked(&mut self, text: &str, look: TextStyle, verbatim: bool, out: &mut String) {
         let mut rest = text;
         let mut before = None;
         while let Some(first) = rest.chars().next() {
             let mut length = first.len_utf8();
             match span(rest, before, true) {
                 Span::Marked { text, inner, length: whole } if !verbatim => {
-                    self.marked(text, inner.over(look), inner == Look::CODE, out);
+                    self.marked(text, inner.over(look), inner == TextStyle::CODE, out);
                     length = whole;
                 }
                 Span::Plain(whole) if !verbatim => {
@@ -268,8 +268,8 @@ impl Markdown {
         }
     }
 
-    /// A character of prose.
-    fn put(&mut self, c: char, look: Look, out: &mut String) {
+    /// Adds a character of prose.
+    fn put(&mut self, c: char, look: TextStyle, out: &mut String) {
         if c == ' ' || c == '\t' {
             self.flush(out);
             self.blanks += 1;
@@ -278,7 +278,7 @@ impl Markdown {
         }
     }
 
-    /// Shows the word that is complete, in a new line if it does not fit into this one.
+    /// Prints the completed word, on a new line if it does not fit on this one.
     fn flush(&mut self, out: &mut String) {
         if self.word.is_empty() {
             return;
@@ -301,7 +301,7 @@ impl Markdown {
         }
     }
 
-    fn painted(&self, text: &str, look: Look) -> String {
+    fn painted(&self, text: &str, look: TextStyle) -> String {
         if self.style.color { look.paint(text) } else { text.to_owned() }
     }
 
@@ -311,7 +311,7 @@ impl Markdown {
     }
 }
 
-/// The line that a text begins with, as far as it is looked at, and whether nothing of it follows that would count.
+/// The first line of a text, as far as it is examined, and whether it is complete.
 fn next_line(text: &str, last: bool) -> (&str, bool) {
     let (line, ended) = text.split_once('\n').map_or((text, last), |(line, _)| (line, true));
     if line.len() > MAX_SPAN { (&line[..line.floor_char_boundary(MAX_SPAN)], true) } else { (line, ended) }
@@ -321,46 +321,45 @@ fn width(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// What a line is, as far as it is there; nothing if more of it is needed. `ended`: no more of it follows.
-fn classify(line: &str, ended: bool) -> Option<Start> {
+/// What a line starts with, or `None` if more of it is needed. `ended`: no more of it follows.
+fn classify(line: &str, ended: bool) -> Option<LineStart> {
     let text = line.trim_start_matches(' ');
     let indent = line.len() - text.len();
-    let Some(first) = text.chars().next() else { return ended.then_some(Start::Text) };
+    let Some(first) = text.chars().next() else { return ended.then_some(LineStart::Text) };
     let run = text.chars().take_while(|c| *c == first).count() * first.len_utf8();
     let after = &text[run..];
-    // Whether the line so far could still become something else.
+    // Whether the line could still become something else.
     let open = after.is_empty() && !ended;
     match first {
         '#' if run <= 6 && open => None,
-        '#' if run <= 6 && after.starts_with(' ') => Some(Start::Heading(indent + run + 1)),
+        '#' if run <= 6 && after.starts_with(' ') => Some(LineStart::Heading(indent + run + 1)),
         '`' | '~' if run < 3 && open => None,
         '`' | '~' if run >= 3 && !(first == '`' && after.contains('`')) => {
-            ended.then_some(Start::Line(Whole::Fence(first, run)))
+            ended.then_some(LineStart::Line(WholeLine::Fence(first, run)))
         }
         '-' | '*' | '_' | '+' if open => None,
-        '-' | '*' | '_' if run >= 3 && after.trim().is_empty() => ended.then_some(Start::Line(Whole::Rule)),
+        '-' | '*' | '_' if run >= 3 && after.trim().is_empty() => ended.then_some(LineStart::Line(WholeLine::Rule)),
         '-' | '*' | '+' if run == 1 && after.starts_with(' ') => {
-            Some(Start::Item(indent, first.to_string(), indent + 2))
+            Some(LineStart::Item(indent, first.to_string(), indent + 2))
         }
         '>' if run == 1 && open => None,
-        '>' => Some(Start::Quote(indent + 1 + usize::from(text[1..].starts_with(' ')))),
-        '|' => ended.then_some(Start::Line(Whole::Row)),
+        '>' => Some(LineStart::Quote(indent + 1 + usize::from(text[1..].starts_with(' ')))),
+        '|' => ended.then_some(LineStart::Line(WholeLine::Row)),
         '0'..='9' => {
             let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
             let mut rest = text[digits..].chars();
             match (rest.next(), rest.next()) {
-                _ if digits > MAX_DIGITS => Some(Start::Text),
+                _ if digits > MAX_DIGITS => Some(LineStart::Text),
                 (None, _) | (Some('.' | ')'), None) if !ended => None,
                 (Some('.' | ')'), Some(' ')) => {
-                    Some(Start::Item(indent, text[..=digits].to_owned(), indent + digits + 2))
+                    Some(LineStart::Item(indent, text[..=digits].to_owned(), indent + digits + 2))
                 }
-                _ => Some(Start::Text),
+                _ => Some(LineStart::Text),
             }
         }
-        _ => Some(Start::Text),
+        _ => Some(LineStart::Text),
     }
 }
 
 #[cfg(test)]
-#[path = "markdown/tests.rs"]
 mod tests;

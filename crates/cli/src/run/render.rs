@@ -1,4 +1,4 @@
-//! From events to what a human reads: a pure state machine without a terminal in it.
+//! Turns events into what a person reads: a pure state machine that touches no terminal.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,18 +7,18 @@ use api::{
     ToolPart, ToolState, TreeNode,
 };
 
-use super::call::{INVALID, Running, detail, exit_code, is_known, label, without_note};
-use super::diff;
-use super::family::child;
+use super::call::{INVALID, RunningCall, detail, exit_code, is_known, label, split_note};
 use super::markdown::Markdown;
-use crate::picture;
-use crate::term::{Style, one_line, plural};
+use super::subagents::child_session;
+use super::waits::AnswerWaits;
+use crate::terminal::amounts::{self, thousands};
+use crate::terminal::{Style, diff, one_line, plural, wrap_lines};
 
-/// How many lines of a command's output are shown, counted from its end, and of another tool's from its beginning.
+/// The lines of output that are shown: the last of a command's, the first of another tool's.
 const OUTPUT_LINES: usize = 6;
-/// How many lines of a tool's error are shown.
+/// The first lines of a tool's error that are shown.
 const ERROR_LINES: usize = 4;
-/// How many entries of a todo list are shown.
+/// The first entries of a todo list that are shown.
 const TODO_LINES: usize = 20;
 
 /// Something to print.
@@ -26,29 +26,31 @@ const TODO_LINES: usize = 20;
 pub enum Piece {
     /// The answer: standard output.
     Text(String),
-    /// About the answer: standard error.
+    /// Something about the answer: standard error.
     Note(String),
 }
 
-/// What the turn used so far.
+/// What the turn has used.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Totals {
-    /// Tokens of input that were not cached.
+    /// Input tokens that were not cached.
     pub input: u64,
-    /// Tokens of input that were.
+    /// Input tokens that were cached.
     pub cached: u64,
-    /// Tokens of answers.
+    /// Output tokens.
     pub output: u64,
     /// Money.
     pub cost: f64,
-    /// The part of it that went into the title of the session.
-    pub title: f64,
+    /// The part of `cost` for the title of the session.
+    pub title_cost: f64,
+    /// The tokens for the title.
+    pub title_tokens: u64,
     /// Whether some of it is estimated.
     pub estimated: bool,
 }
 
 impl Totals {
-    /// What was used between two looks at the ledger; without the first, what was used at all.
+    /// The difference between two states of the ledger; without the first, the whole of the second.
     pub fn between(before: Option<&TreeNode>, after: &TreeNode) -> Self {
         let since = |of: fn(&TreeNode) -> u64| of(after).saturating_sub(before.map_or(0, of));
         let money = |of: fn(&TreeNode) -> f64| of(after) - before.map_or(0.0, of);
@@ -57,72 +59,76 @@ impl Totals {
             cached: since(|node| node.total.tokens.cache.read + node.total.tokens.cache.write),
             output: since(|node| node.total.tokens.output + node.total.tokens.reasoning),
             cost: money(|node| node.total.cost.0),
-            title: money(|node| node.titling.as_ref().map_or(0.0, |titling| titling.used.cost.0)),
+            title_cost: money(|node| node.titling.as_ref().map_or(0.0, |titling| titling.used.cost.0)),
+            title_tokens: since(|node| node.titling.as_ref().map_or(0, |titling| titling.used.all_tokens())),
             estimated: since(|node| node.total.estimated_tokens) > 0,
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Last {
+enum LastPiece {
     Nothing,
     Text,
     Note,
 }
 
-/// What was shown so far of one session. Feeding it the same thing twice shows it once, so that a reader that lost its
-/// place may feed the stored state again.
+/// Renders one session. What comes twice is shown once, so that a reader that lost events can feed the stored state again.
 pub struct Renderer {
     session: SessionId,
     style: Style,
-    /// Blank lines between text and tools, and the totals at the end: only where a human reads both streams at once.
-    roomy: bool,
-    users: HashSet<MessageId>,
+    /// Whether both streams go to a terminal: then there are blank lines between text and tools, and totals at the end.
+    on_terminal: bool,
+    prompts: HashSet<MessageId>,
+    /// How many bytes of each text part are shown.
     shown: HashMap<PartId, usize>,
     done: HashSet<PartId>,
-    running: Vec<Running>,
+    running: Vec<RunningCall>,
+    /// What the spinner says while no call runs.
     waiting: String,
     line_open: bool,
     /// The message of the last text.
-    speaking: Option<MessageId>,
-    last: Last,
-    header: bool,
+    text_message: Option<MessageId>,
+    last: LastPiece,
+    header_shown: bool,
     totals: Totals,
-    /// Whether somebody else tells of subagents, so that calls that made one are left out.
-    family: bool,
-    /// Where the answer goes to a terminal.
+    /// Whether a tracker reports subagents, so that their calls are left out.
+    subagents_tracked: bool,
+    /// Renders the answer if it goes to a terminal.
     markdown: Option<Markdown>,
+    waits: AnswerWaits,
 }
 
 impl Renderer {
-    /// A reader of that session.
-    pub fn new(session: SessionId, style: Style, roomy: bool) -> Self {
+    /// A renderer of that session.
+    pub fn new(session: SessionId, style: Style, on_terminal: bool) -> Self {
         Self {
             session,
             style,
-            roomy,
-            users: HashSet::new(),
+            on_terminal,
+            prompts: HashSet::new(),
             shown: HashMap::new(),
             done: HashSet::new(),
             running: Vec::new(),
             waiting: "waiting for the model".into(),
             line_open: false,
-            speaking: None,
-            last: Last::Nothing,
-            header: false,
+            text_message: None,
+            last: LastPiece::Nothing,
+            header_shown: false,
             totals: Totals::default(),
-            family: false,
+            subagents_tracked: false,
             markdown: None,
+            waits: AnswerWaits::default(),
         }
     }
 
-    /// The answer goes to a terminal, so that its markdown is rendered and its words are wrapped.
+    /// Renders markdown and wraps words, for an answer that goes to a terminal.
     pub fn with_markdown(mut self) -> Self {
         self.markdown = Some(Markdown::new(self.style));
         self
     }
 
-    /// The terminal has another width now.
+    /// Takes the new width of the terminal.
     pub fn resize(&mut self, width: usize) {
         self.style.width = width;
         if let Some(markdown) = &mut self.markdown {
@@ -130,34 +136,35 @@ impl Renderer {
         }
     }
 
-    /// Somebody else tells of subagents.
-    pub fn beside_family(mut self) -> Self {
-        self.family = true;
+    /// Leaves out the calls of subagents, which a tracker reports.
+    pub fn with_tracked_subagents(mut self) -> Self {
+        self.subagents_tracked = true;
         self
     }
 
-    /// What an event adds.
-    pub fn event(&mut self, event: &EventBody) -> Vec<Piece> {
+    /// Renders an event that arrives now.
+    pub fn event(&mut self, event: &EventBody, now: Timestamp) -> Vec<Piece> {
         let mut out = Vec::new();
         if event.session_id() != Some(&self.session) {
             return out;
         }
+        self.waits.event(event, now);
         match event {
             EventBody::MessageUpdated { info, .. } => self.message(info, &mut out),
             EventBody::PartUpdated { part, .. } => self.part(part, &mut out),
-            // What the model thinks grows in the same way; only parts that are known to be text are shown.
+            // Reasoning grows in the same way. Only parts that are known to be text are shown.
             EventBody::PartDelta { part_id, field, delta, .. }
                 if field == "text" && self.shown.contains_key(part_id) =>
             {
                 self.delta(part_id, delta, &mut out);
             }
             EventBody::TodoUpdated { todos, .. } => self.todos(todos, &mut out),
-            // Attempts are counted from 1; what waits for a budget says so itself.
+            // Attempts count from 1. Attempt 0 is a wait for a budget, which has its own event.
             EventBody::SessionStatus {
                 status: SessionStatus::Retry { attempt: attempt @ 1.., message, next, .. },
                 ..
             } => {
-                let seconds = (next - api::now()).max(0) as f64 / 1000.0;
+                let seconds = (next - now).max(0) as f64 / 1000.0;
                 let text = format!("↻ attempt {attempt} failed, next in {seconds:.0} s: {}", one_line(message, 300));
                 self.note(&format!("{}\n", self.style.yellow(&text)), &mut out);
                 self.waiting = "waiting before the next attempt".into();
@@ -170,11 +177,11 @@ impl Renderer {
         out
     }
 
-    /// What a message's state adds: the first one of the human names who answers.
+    /// Renders the state of a message. The first prompt shows the agent and the model.
     pub fn message(&mut self, info: &Message, out: &mut Vec<Piece>) {
         let Message::User(user) = info else { return };
-        self.users.insert(user.id.clone());
-        if std::mem::replace(&mut self.header, true) {
+        self.prompts.insert(user.id.clone());
+        if std::mem::replace(&mut self.header_shown, true) {
             return;
         }
         let line = one_line(&format!("{} · {}", user.agent, user.model), 200);
@@ -182,25 +189,26 @@ impl Renderer {
         if user.model.provider_id == "script" && user.model.model_id == "demo" {
             let text = "This is the offline demo, not a language model: it follows a fixed script, with real tools.\n\
                         To use a model, set OPENAI_API_KEY or run `trefoil auth login`; `trefoil doctor` says what is missing.\n";
-            self.note(&self.style.yellow(text), out);
+            let text = if self.on_terminal { wrap_lines(text, self.style.width) } else { text.to_owned() };
+            self.note(&self.style.yellow(&text), out);
         }
     }
 
-    /// What a part's state adds.
+    /// Renders the state of a part.
     pub fn part(&mut self, part: &Part, out: &mut Vec<Piece>) {
         let Some(head) = part.head() else { return };
-        if self.users.contains(&head.message_id) || self.done.contains(&head.id) {
+        if self.prompts.contains(&head.message_id) || self.done.contains(&head.id) {
             return;
         }
         match part {
             Part::Text(text) if text.synthetic != Some(true) && text.ignored != Some(true) => {
-                // A long text goes on in another part of its message, in the middle of a line.
-                if self.speaking.as_ref() != Some(&head.message_id) {
+                // A long text continues in another part of its message, in the middle of a line.
+                if self.text_message.as_ref() != Some(&head.message_id) {
                     self.close_line(out);
-                    self.speaking = Some(head.message_id.clone());
+                    self.text_message = Some(head.message_id.clone());
                 }
                 let shown = *self.shown.entry(head.id.clone()).or_default();
-                // A final text may be shorter than what was streamed (trimmed); then there is nothing to add.
+                // The final text may be trimmed and so shorter than the stream; then there is nothing to add.
                 if let Some(rest) = text.text.get(shown..).map(str::to_string) {
                     self.delta(&head.id, &rest, out);
                 }
@@ -231,7 +239,7 @@ impl Renderer {
         if clean.is_empty() {
             return;
         }
-        self.gap(Last::Text, out);
+        self.gap(LastPiece::Text, out);
         let Some(markdown) = &mut self.markdown else {
             self.line_open = !clean.ends_with('\n');
             out.push(Piece::Text(clean.into_owned()));
@@ -246,12 +254,12 @@ impl Renderer {
 
     fn tool(&mut self, tool: &ToolPart, out: &mut Vec<Piece>) {
         let label = label(tool);
-        let elsewhere = self.family && child(tool).is_some();
+        let is_tracked = self.subagents_tracked && child_session(tool).is_some();
         self.running.retain(|call| call.part != tool.head.id);
         match &tool.state {
             ToolState::Pending(_) | ToolState::Running(_) => {
-                self.running.push(Running::new(tool));
-                // What runs is drawn below the text, which has come to its end.
+                self.running.push(RunningCall::new(tool));
+                // Live output is drawn below the text, which has ended.
                 if self.markdown.is_some() {
                     self.close_line(out);
                 }
@@ -263,11 +271,11 @@ impl Renderer {
             }
             ToolState::Completed(done) => {
                 self.done.insert(tool.head.id.clone());
-                // The list itself follows from its own event.
-                if tool.tool != "todowrite" && !elsewhere {
+                // The list has its own event.
+                if tool.tool != "todowrite" && !is_tracked {
                     let failed = tool.tool == "bash" && exit_code(&done.metadata) != Some(0);
                     let mark = if failed { self.style.red("✗") } else { self.style.green("●") };
-                    let text = self.tool_text(tool, &mark, &label, &detail(tool));
+                    let text = self.tool_text(tool, &mark, &label, &detail(tool, self.waits.of(tool)));
                     self.note(&text, out);
                 }
             }
@@ -278,6 +286,9 @@ impl Renderer {
                 self.note(&text, out);
             }
         }
+        if tool.state.is_done() {
+            self.waits.forget(tool);
+        }
     }
 
     fn error_lines(&self, error: &str) -> String {
@@ -287,14 +298,14 @@ impl Renderer {
         lines.map(line).collect()
     }
 
-    /// A call that no tool could take: which tool it was meant for, and why.
+    /// A call that no tool accepts: the tool that it names, and why.
     fn invalid(&self, tool: &ToolPart) -> String {
         let text = |key: &str| tool.state.input().get(key).and_then(Json::as_str).unwrap_or_default();
         let (name, error) = (one_line(text("tool"), 80), text("error"));
         format!("{} {}\n{}", self.style.red("✗"), self.style.red(&name), self.error_lines(error))
     }
 
-    /// The tool's line, then its diff or the end of its output.
+    /// The line of a call, then its diff or a part of its output.
     fn tool_text(&self, tool: &ToolPart, mark: &str, label: &str, detail: &str) -> String {
         let room = self.style.width.saturating_sub(tool.tool.chars().count() + detail.chars().count() + 8).max(20);
         let mut text = format!("{mark} {}  {}", self.style.bold(&one_line(&tool.tool, 40)), one_line(label, room));
@@ -306,7 +317,7 @@ impl Renderer {
         if let Some(patch) = diff::of(&done.metadata) {
             text += &diff::compact(patch, self.style);
         } else if tool.tool == "bash" {
-            let (output, note) = without_note(&done.output);
+            let (output, note) = split_note(&done.output);
             text += &self.output_tail(output);
             if let Some(note) = note {
                 text += &format!("  {}\n", self.style.yellow(&one_line(note, self.style.width.saturating_sub(2))));
@@ -366,19 +377,19 @@ impl Renderer {
         self.totals.cost += step.cost.0;
     }
 
-    /// A line about the answer.
+    /// Adds a line about the answer.
     pub fn note(&mut self, text: &str, out: &mut Vec<Piece>) {
         self.close_line(out);
-        self.gap(Last::Note, out);
+        self.gap(LastPiece::Note, out);
         out.push(Piece::Note(text.to_string()));
     }
 
-    /// Ends the line of a text that may have gone on.
+    /// Ends the line of a text.
     pub fn close_line(&mut self, out: &mut Vec<Piece>) {
         if let Some(markdown) = &mut self.markdown {
             let rest = markdown.finish();
             self.line_open = markdown.is_open();
-            markdown.closed();
+            markdown.line_closed();
             if !rest.is_empty() {
                 out.push(Piece::Text(rest));
             }
@@ -388,52 +399,56 @@ impl Renderer {
         }
     }
 
-    fn gap(&mut self, next: Last, out: &mut Vec<Piece>) {
-        if self.roomy && self.last != Last::Nothing && self.last != next {
+    fn gap(&mut self, next: LastPiece, out: &mut Vec<Piece>) {
+        if self.on_terminal && self.last != LastPiece::Nothing && self.last != next {
             out.push(Piece::Note("\n".into()));
         }
         self.last = next;
     }
 
-    /// What the spinner says: what runs, and for how long.
+    /// The text of the spinner: what runs, and for how long.
     pub fn status(&self, now: Timestamp) -> String {
         match self.running.as_slice() {
             [] => self.waiting.clone(),
-            // The spinner stands before it.
-            [call] => call.headline(now, self.style.width.saturating_sub(3)),
+            // The spinner comes first.
+            [call] => self.headline(call, now),
             calls => plural(calls.len(), "call"),
         }
     }
 
-    /// The lines above the spinner: the last output of what runs, each under its own headline if several do.
-    pub fn live(&self, now: Timestamp, room: usize) -> Vec<String> {
+    fn headline(&self, call: &RunningCall, now: Timestamp) -> String {
+        call.headline(now - self.waits.until(&call.key, now), self.style.width.saturating_sub(3))
+    }
+
+    /// The lines above the spinner: the last output of each running call, with headlines if there are several.
+    pub fn live(&self, now: Timestamp, max: usize) -> Vec<String> {
         let several = self.running.len() > 1;
         let width = self.style.width;
         let mut lines = Vec::new();
         for call in &self.running {
             if several {
-                lines.push(format!("  {}", call.headline(now, width.saturating_sub(3))));
+                lines.push(format!("  {}", self.headline(call, now)));
             }
             let tail = call.tail.iter().map(|line| format!("  │ {}", one_line(line, width.saturating_sub(5))));
             lines.extend(tail.map(|line| self.style.dim(&line)));
         }
-        lines.truncate(room);
+        lines.truncate(max);
         lines
     }
 
-    /// The ledger knows better what the turn used than its events tell: of subagents, titles and calls that were cut off.
-    pub fn count_as(&mut self, totals: Totals) {
+    /// Replaces the totals by those of the ledger, which also has subagents, titles and calls that were cut off.
+    pub fn set_totals(&mut self, totals: Totals) {
         self.totals = totals;
     }
 
-    /// The end of the turn: closes the line, and on a terminal says what it took.
+    /// Ends the turn: closes the line, and on a terminal adds the totals.
     pub fn finish(&mut self, elapsed: Option<std::time::Duration>) -> Vec<Piece> {
         let mut out = Vec::new();
         self.close_line(&mut out);
-        if !self.roomy {
+        if !self.on_terminal {
             return out;
         }
-        let Totals { input, cached, output, cost, title, estimated } = self.totals;
+        let Totals { input, cached, output, cost, title_cost, title_tokens, estimated } = self.totals;
         let about = if estimated { "~" } else { "" };
         let mut line = format!("{about}{} tokens in", thousands(input + cached));
         if cached > 0 {
@@ -441,10 +456,11 @@ impl Renderer {
         }
         line += &format!(" · {} out", thousands(output));
         if cost > 0.0 {
-            line += &format!(" · {about}{}", picture::dollars(cost));
+            line += &format!(" · {about}{}", amounts::dollars(cost));
         }
-        if title > 0.0 {
-            line += &format!(" ({} for the title)", picture::dollars(title));
+        let title = amounts::amount(title_cost, title_tokens);
+        if !title.is_empty() {
+            line += &format!(" ({title} for the title)");
         }
         if let Some(elapsed) = elapsed {
             line += &format!(" · {:.1} s", elapsed.as_secs_f64());
@@ -454,19 +470,5 @@ impl Renderer {
     }
 }
 
-/// 1234567 as `1,234,567`.
-pub fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 #[cfg(test)]
-#[path = "render/tests.rs"]
 mod tests;

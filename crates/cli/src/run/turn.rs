@@ -1,4 +1,4 @@
-//! One turn at the terminal: events in, text out, asks answered, Ctrl-C obeyed.
+//! Follows one turn: prints its events, answers its requests, and cancels it at Ctrl-C.
 
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
@@ -12,61 +12,61 @@ use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use rustix::io::Errno;
 
-use super::asks::{Ask, Asks, Outcome, Reply, reject, summary};
-use super::family::{Family, Note};
+use super::asks::{Ask, AskQueue, LineEffect, Reply, reject, summary};
 use super::render::{Piece, Renderer, Totals};
-use super::verdict::{Seen, acts, judge};
-use super::{Typed, json, verdict};
+use super::subagents::{SubagentNotice, SubagentTracker};
+use super::verdict::{TurnFlags, check_answer, has_content};
+use super::{json, verdict};
 use crate::exit::{Exit, Failure};
-use crate::interrupt::{Interrupt, Signal};
-use crate::term::{Screen, Style, plural};
-use crate::{picture, term};
+use crate::terminal::{self, LineReader, Screen, Style, plural, tree_rows};
+use crate::wiring::{Interrupt, Signal};
 
 /// How often the spinner turns.
-const TICK: Duration = Duration::from_millis(100);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a cancelled turn may take to stop.
 const STOP_WAIT: Duration = Duration::from_secs(10);
-/// How long the events of an answer may take to come after it.
-const HEAR_OUT: Duration = Duration::from_secs(2);
-/// A turn that has not begun yet cannot be aborted; how soon that is tried again.
-const ABORT_AGAIN: Duration = Duration::from_millis(20);
-/// How long a prompt may take to be stored when this process is told to end, and how often that is looked at.
+/// How long the events of an answer may arrive after it.
+const LATE_EVENTS_WAIT: Duration = Duration::from_secs(2);
+/// A turn that has not started cannot be aborted; how soon to try again.
+const ABORT_RETRY_DELAY: Duration = Duration::from_millis(20);
+/// How long a prompt may take to be stored when a signal ends this process.
 const STORE_WAIT: Duration = Duration::from_secs(3);
-const LOOK: Duration = Duration::from_millis(20);
-/// How long the title of a session is waited for after its turn.
+/// How often the stored state is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How long to wait for the session's title after the turn.
 const TITLE_WAIT: Duration = Duration::from_secs(2);
-/// How many messages are read again when events were lost.
-pub const REREAD: usize = 200;
+/// How many messages are read again after lost events.
+pub const MAX_REREAD: usize = 200;
 
-/// How a turn is shown and what is answered for the human.
+/// How a turn is shown, and how its requests are answered.
 pub struct Options {
-    /// One event per line.
+    /// Print one JSON event per line.
     pub json: bool,
-    /// Allow what would be asked.
+    /// Allow every permission that is requested.
     pub yes: bool,
-    /// A human can be asked.
+    /// The user can be asked.
     pub interactive: bool,
     /// How notes are painted.
     pub style: Style,
-    /// A human reads both streams.
-    pub roomy: bool,
-    /// The prompt's message.
-    pub first: Option<MessageId>,
-    /// It is sent from here; else it was there already.
+    /// Both output streams go to a terminal.
+    pub on_terminal: bool,
+    /// The message of the prompt.
+    pub prompt: Option<MessageId>,
+    /// The prompt is sent from here; otherwise it was already stored.
     pub sends: bool,
-    /// The session was there before: something may wait in it.
+    /// The session existed before: something may wait in it.
     pub resumed: bool,
-    /// The prompt has its answer: only what its turn left in the background can go on.
-    pub left: bool,
+    /// The prompt has its answer: only background tasks of its turn can continue.
+    pub is_answered: bool,
     /// The terminal takes nothing but text.
     pub dumb: bool,
-    /// The server that the turn runs on. Without one it runs in this process, and is parked when that ends.
+    /// The server that runs the turn. Without one it runs in this process, and is parked when the process ends.
     pub attached: Option<String>,
 }
 
 enum View {
-    Human(Box<Renderer>),
-    Json(json::Lines),
+    Text(Box<Renderer>),
+    Json(json::EventLines),
 }
 
 /// One turn.
@@ -74,83 +74,83 @@ pub struct Turn {
     host: Arc<dyn Host>,
     scope: Scope,
     session: SessionId,
-    /// The session and what it spawned: their asks are answered here.
-    family: Family,
+    /// The subagents of the session, whose requests are answered here too.
+    subagents: SubagentTracker,
     options: Options,
     screen: Screen,
     view: View,
-    asks: Asks,
-    typed: Typed,
-    /// Whether the first of the asks is on the screen.
-    prompted: bool,
-    seen: Seen,
-    /// The turn of a process that died goes on in this one.
+    asks: AskQueue,
+    input: LineReader,
+    /// Whether the first request is on the screen.
+    is_prompted: bool,
+    flags: TurnFlags,
+    /// Whether this process resumed the turn of one that died.
     recovered: bool,
-    /// Whether a turn of the session runs, as far as events tell.
+    /// Whether a turn of the session runs, according to events.
     busy: bool,
-    /// The newest answer of the session of which events told the end.
-    told: Option<MessageId>,
-    /// The budget that nobody is there to raise.
+    /// The newest answer whose completion was reported by an event.
+    last_completed: Option<MessageId>,
+    /// The budget that nobody can raise.
     blocked: Option<Blocked>,
-    /// When a turn that is being stopped is no longer waited for.
+    /// When to stop waiting for a turn that is being stopped.
     deadline: Option<tokio::time::Instant>,
     cursor: Option<Cursor>,
-    began: Instant,
+    started: Instant,
 }
 
 type Events = BoxStream<'static, WatchItem>;
 
 impl Turn {
     /// A turn of that session.
-    pub fn new(host: Arc<dyn Host>, scope: Scope, session: SessionId, typed: Typed, options: Options) -> Self {
+    pub fn new(host: Arc<dyn Host>, scope: Scope, session: SessionId, input: LineReader, options: Options) -> Self {
         let view = if options.json {
-            View::Json(json::Lines::new(session.clone()))
+            View::Json(json::EventLines::new(session.clone()))
         } else {
-            let renderer = Renderer::new(session.clone(), options.style, options.roomy).beside_family();
-            View::Human(Box::new(if io::stdout().is_terminal() { renderer.with_markdown() } else { renderer }))
+            let renderer = Renderer::new(session.clone(), options.style, options.on_terminal).with_tracked_subagents();
+            View::Text(Box::new(if io::stdout().is_terminal() { renderer.with_markdown() } else { renderer }))
         };
         Self {
             host,
             scope,
-            family: Family::new(session.clone(), options.style),
+            subagents: SubagentTracker::new(session.clone(), options.style),
             session,
-            asks: Asks::new(options.style, term::height()),
-            typed,
-            prompted: false,
+            asks: AskQueue::new(options.style, terminal::height()),
+            input,
+            is_prompted: false,
             screen: Screen::new(options.dumb),
             options,
             view,
-            seen: Seen::default(),
+            flags: TurnFlags::default(),
             recovered: false,
             busy: false,
-            told: None,
+            last_completed: None,
             blocked: None,
             deadline: None,
             cursor: None,
-            began: Instant::now(),
+            started: Instant::now(),
         }
     }
 
-    /// Shows the turn until its answer is there.
-    pub async fn play(mut self, answer: HostFuture<'_, MessageWithParts>, interrupt: Interrupt) -> anyhow::Result<()> {
+    /// Shows the turn until it has its answer.
+    pub async fn run(mut self, answer: HostFuture<'_, MessageWithParts>, interrupt: Interrupt) -> anyhow::Result<()> {
         let before = if self.options.resumed { self.ledger().await } else { None };
         let result = self.follow(answer, interrupt).await;
-        self.sum_up();
-        self.settle_costs(before).await;
+        self.print_subagent_summary();
+        self.load_totals(before).await;
         let shown = match &mut self.view {
-            View::Human(renderer) => {
-                let pieces = renderer.finish(Some(self.began.elapsed()));
+            View::Text(renderer) => {
+                let pieces = renderer.finish(Some(self.started.elapsed()));
                 self.show(pieces)
             }
             View::Json(_) => Ok(()),
         };
-        self.say_how_to_go_on(result.is_ok());
+        self.print_continue_hint(result.is_ok());
         self.screen.hide();
         let answer = match result {
             Ok(answer) => answer,
-            Err(error) if self.seen.cancelled && !error.is::<Failure>() => return Err(verdict::cancelled().into()),
+            Err(error) if self.flags.cancelled && !error.is::<Failure>() => return Err(verdict::cancelled().into()),
             Err(error) => {
-                // A turn that never began has no event that says so.
+                // A turn that never started has no event for its error.
                 if let (View::Json(lines), Some(error)) = (&self.view, error.downcast_ref::<HostError>()) {
                     let line = lines.error(&MessageError::unknown(error.to_string()));
                     self.screen.text(&line)?;
@@ -162,49 +162,48 @@ impl Turn {
         if let Some(blocked) = &self.blocked {
             return Err(verdict::blocked(blocked).into());
         }
-        judge(&answer, self.seen)?;
-        if self.is_silent(&answer).await {
-            let text =
-                "the model answered nothing; ask again with `trefoil run -c`, or take another one with --model\n";
-            self.screen.note(&self.options.style.yellow(text));
+        check_answer(&answer, self.flags)?;
+        if self.is_empty_turn(&answer).await {
+            let text = "the model gave an empty answer; ask again with `trefoil run -c`, or choose another model with --model\n";
+            self.screen.note(&self.options.style.yellow(&terminal::wrap_for_stderr(text)));
         }
         Ok(())
     }
 
-    /// What the session and all below it used, if the host counts that and a human will read it.
+    /// What the session and all below it have used, if the host counts that and the output shows it.
     async fn ledger(&self) -> Option<TreeNode> {
-        if !self.options.roomy || self.options.json || !self.host.features().tree {
+        if !self.options.on_terminal || self.options.json || !self.host.features().tree {
             return None;
         }
         self.host.tree(&self.scope, &self.session).await.ok()?.sessions.into_iter().next()
     }
 
-    /// Counts what the turn used as the ledger does. A title that is being made is waited for: it is part of that.
-    async fn settle_costs(&mut self, before: Option<TreeNode>) {
+    /// Takes the turn's totals from the ledger. Waits for a title that is being made, because it counts too.
+    async fn load_totals(&mut self, before: Option<TreeNode>) {
         if self.options.resumed && before.is_none() {
             return;
         }
-        let late = Instant::now() + TITLE_WAIT;
+        let deadline = Instant::now() + TITLE_WAIT;
         while let Some(after) = self.ledger().await {
             let is_done = after.titling.as_ref().is_none_or(|titling| !titling.running);
-            if is_done || Instant::now() >= late {
-                if let View::Human(renderer) = &mut self.view {
-                    renderer.count_as(Totals::between(before.as_ref(), &after));
+            if is_done || Instant::now() >= deadline {
+                if let View::Text(renderer) = &mut self.view {
+                    renderer.set_totals(Totals::between(before.as_ref(), &after));
                 }
                 return;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// The id of the session and how to continue it, for a human who may want to.
-    fn say_how_to_go_on(&mut self, answered: bool) {
-        if !answered || !self.options.roomy || self.options.json {
+    /// Prints the id of the session and how to continue it.
+    fn print_continue_hint(&mut self, answered: bool) {
+        if !answered || !self.options.on_terminal || self.options.json {
             return;
         }
         let attached = self.options.attached.as_ref().map(|url| format!(" --attach {url}")).unwrap_or_default();
         let line = format!("{} · continue with: trefoil run{attached} -c \"what next\"", self.session);
-        let line = term::wrap(&line, 0, self.options.style.width);
+        let line = terminal::wrap(&line, 0, self.options.style.width);
         self.screen.note(&format!("{}\n", self.options.style.dim(&line)));
     }
 
@@ -213,16 +212,16 @@ impl Turn {
         self.options.attached.is_none()
     }
 
-    /// Whether no answer of the turn says or does anything.
-    async fn is_silent(&self, last: &MessageWithParts) -> bool {
+    /// Whether no answer of the turn has text or calls.
+    async fn is_empty_turn(&self, last: &MessageWithParts) -> bool {
         let Some(prompt) = last.info.as_assistant().map(|last| &last.parent_id) else { return false };
-        if acts(last) {
+        if has_content(last) {
             return false;
         }
-        let query = ListMessages { limit: Some(REREAD), before: None };
+        let query = ListMessages { limit: Some(MAX_REREAD), before: None };
         let page = self.host.messages(&self.scope, &self.session, query).await.unwrap_or_default();
         let answers = page.messages.iter().filter(|m| m.info.as_assistant().is_some_and(|m| m.parent_id == *prompt));
-        !answers.into_iter().any(acts)
+        !answers.into_iter().any(has_content)
     }
 
     async fn follow(
@@ -234,11 +233,11 @@ impl Turn {
         if self.options.resumed {
             self.catch_up().await?;
         }
-        let mut ticker = tokio::time::interval(TICK);
+        let mut ticker = tokio::time::interval(REDRAW_INTERVAL);
         let mut last: Option<MessageWithParts> = None;
         loop {
             let deadline = self.deadline;
-            let waiting = self.asks.waiting();
+            let waiting = self.asks.is_waiting();
             tokio::select! {
                 biased;
                 () = interrupt.token.cancelled(), if deadline.is_none() => {
@@ -246,28 +245,28 @@ impl Turn {
                     if signal != Signal::Interrupt {
                         return self.leave(signal, answer, last).await;
                     }
-                    self.seen.cancelled = true;
-                    if !self.owns().await {
-                        return Err(verdict::left(signal).into());
+                    self.flags.cancelled = true;
+                    if !self.owns_turn().await {
+                        return Err(verdict::detached(signal).into());
                     }
                     self.cancel();
                 }
                 item = events.next() => {
-                    self.item(item, &mut events).await?;
-                    if last.is_some() && self.is_at_rest().await {
+                    self.handle_item(item, &mut events).await?;
+                    if last.is_some() && self.is_tree_idle().await {
                         return self.last_answer(last).await;
                     }
                 }
-                // After the events that are there: an answer to one ask may have settled the next one.
-                () = std::future::ready(()), if waiting && !self.prompted => self.prompt(),
-                line = self.typed.line(), if waiting => self.line(line).await,
+                // After the pending events: the answer to one request may have settled the next.
+                () = std::future::ready(()), if waiting && !self.is_prompted => self.show_request(),
+                line = self.input.line(), if waiting => self.handle_line(line).await,
                 result = &mut answer, if last.is_none() => {
                     if let Ok(answer) = &result {
-                        self.hear_out(answer, &mut events).await?;
+                        self.receive_late_events(answer, &mut events).await?;
                     }
                     while let Some(Some(WatchItem::Frame(frame))) = events.next().now_or_never() {
                         if let Some(event) = frame.event() {
-                            self.event(&event.body).await?;
+                            self.handle_event(&event.body).await?;
                         }
                     }
                     let result = result?;
@@ -276,7 +275,7 @@ impl Turn {
                     }
                     last = Some(result);
                 }
-                _ = ticker.tick(), if self.screen.spins() && !waiting => self.tick(),
+                _ = ticker.tick(), if self.screen.can_redraw() && !waiting => self.redraw(),
                 () = until(deadline), if deadline.is_some() => {
                     let seconds = STOP_WAIT.as_secs();
                     return Err(Failure::new(Exit::Cancelled, format!("the turn did not stop within {seconds} s")).into());
@@ -285,51 +284,52 @@ impl Turn {
         }
     }
 
-    /// Takes in the events that led to an answer. From a server they come over a connection of their own, and may be later.
-    async fn hear_out(&mut self, answer: &MessageWithParts, events: &mut Events) -> anyhow::Result<()> {
+    /// Receives the events before an answer. A server sends them over another connection, so they may arrive after it.
+    async fn receive_late_events(&mut self, answer: &MessageWithParts, events: &mut Events) -> anyhow::Result<()> {
         let answer = answer.info.as_assistant().filter(|answer| answer.time.completed.is_some());
         let Some(answer) = answer.filter(|_| self.options.sends) else { return Ok(()) };
-        let late = tokio::time::Instant::now() + HEAR_OUT;
-        while self.told.as_ref() < Some(&answer.id) {
-            match tokio::time::timeout_at(late, events.next()).await {
-                Ok(item) => self.item(item, events).await?,
+        let deadline = tokio::time::Instant::now() + LATE_EVENTS_WAIT;
+        while self.last_completed.as_ref() < Some(&answer.id) {
+            match tokio::time::timeout_at(deadline, events.next()).await {
+                Ok(item) => self.handle_item(item, events).await?,
                 Err(_) => return self.reread().await,
             }
         }
         Ok(())
     }
 
-    /// Whether subagents still work in the background, and the session now waits for them: their reports are worth a turn.
-    /// So is one that has just come.
+    /// Whether the session waits for subagents in the background, or has just got a report: reports start another turn.
     async fn waits_for_subagents(&mut self) -> bool {
-        let goes_on = self.recovered && self.busy;
-        if self.family.is_empty() && !goes_on || self.seen.cancelled || self.blocked.is_some() {
+        let is_resumed = self.recovered && self.busy;
+        if self.subagents.is_empty() && !is_resumed || self.flags.cancelled || self.blocked.is_some() {
             return false;
         }
         let waits = match self.host.background(&self.scope, &self.session, false).await {
             Ok(waits) => waits,
-            Err(error) if self.family.live() => {
+            Err(error) if self.subagents.has_live() => {
                 let error = api::strip_control(&error.to_string()).into_owned();
-                self.note(&format!("subagents go on in the background, and are not waited for: {error}\n"));
+                self.note(&format!("cannot wait for the subagents in the background, which keep working: {error}\n"));
                 return false;
             }
             Err(_) => return false,
         };
-        // We may not have been told yet of the turn that waits.
+        // The event of the waiting turn may not have arrived yet.
         self.busy |= waits;
-        waits || goes_on || self.host.waiting(&self.scope, &self.session).await.is_ok_and(|waiting| !waiting.is_empty())
+        waits
+            || is_resumed
+            || self.host.waiting(&self.scope, &self.session).await.is_ok_and(|waiting| !waiting.is_empty())
     }
 
-    /// Whether nothing of the session's tree runs or is about to.
-    async fn is_at_rest(&self) -> bool {
+    /// Whether nothing in the session's tree runs or is about to.
+    async fn is_tree_idle(&self) -> bool {
         !self.busy
-            && !self.family.live()
+            && !self.subagents.has_live()
             && self.host.waiting(&self.scope, &self.session).await.is_ok_and(|waiting| waiting.is_empty())
     }
 
     /// The newest answer of the session.
     async fn last_answer(&self, known: Option<MessageWithParts>) -> anyhow::Result<MessageWithParts> {
-        let query = ListMessages { limit: Some(REREAD), before: None };
+        let query = ListMessages { limit: Some(MAX_REREAD), before: None };
         let page = self.host.messages(&self.scope, &self.session, query).await?;
         let newest = page.messages.into_iter().rev().find(|message| message.info.as_assistant().is_some());
         newest.or(known).ok_or_else(|| Failure::new(Exit::Failed, "the session has no answer").into())
@@ -339,19 +339,19 @@ impl Turn {
         Ok(self.host.watch(WatchScope::Directory(self.scope.directory.clone()), after).await?)
     }
 
-    async fn item(&mut self, item: Option<WatchItem>, events: &mut Events) -> anyhow::Result<()> {
+    async fn handle_item(&mut self, item: Option<WatchItem>, events: &mut Events) -> anyhow::Result<()> {
         match item {
             Some(WatchItem::Frame(frame)) => {
                 if let Some(cursor) = &frame.cursor {
                     self.cursor = Some(cursor.clone());
                 }
                 match frame.event() {
-                    Some(event) => self.event(&event.body).await,
+                    Some(event) => self.handle_event(&event.body).await,
                     None => Ok(()),
                 }
             }
             Some(WatchItem::Resync(_)) => self.reread().await,
-            // Too slow, or cut off: go on where we were.
+            // Too slow, or disconnected: continue after the last event.
             Some(WatchItem::Lagged) | None => {
                 *events = self.watch(self.cursor.clone()).await?;
                 self.reread().await
@@ -359,63 +359,63 @@ impl Turn {
         }
     }
 
-    /// Feeds the stored state of this turn again; what was shown already is not shown twice.
+    /// Handles the stored state of this turn again; nothing is shown twice.
     async fn reread(&mut self) -> anyhow::Result<()> {
-        let query = ListMessages { limit: Some(REREAD), before: None };
+        let query = ListMessages { limit: Some(MAX_REREAD), before: None };
         let page = self.host.messages(&self.scope, &self.session, query).await?;
         for message in page.messages {
-            if self.options.first.as_ref().is_some_and(|first| message.info.id() < first) {
+            if self.options.prompt.as_ref().is_some_and(|prompt| message.info.id() < prompt) {
                 continue;
             }
-            self.event(&EventBody::message(message.info)).await?;
+            self.handle_event(&EventBody::message(message.info)).await?;
             for event in message.parts.into_iter().filter_map(EventBody::part) {
-                self.event(&event).await?;
+                self.handle_event(&event).await?;
             }
         }
-        self.open_asks().await
+        self.load_open_requests().await
     }
 
-    /// A session that was there before: a turn that a crash cut off is brought to its end, and its asks are asked again.
+    /// Prepares a session that existed before: resumes a turn that a crash interrupted, and asks its open requests again.
     async fn catch_up(&mut self) -> anyhow::Result<()> {
-        self.find_family().await?;
+        self.load_subagents().await?;
         self.recovered = self.host.recover(Some(&self.session)).await? > 0;
-        if self.options.left && !self.recovered {
-            return Err(super::nothing_left(&self.session).into());
+        if self.options.is_answered && !self.recovered {
+            return Err(super::nothing_to_resume(&self.session).into());
         }
-        // Whatever goes on ends with a turn of the session, whose begin we may not have been told yet.
+        // Resumed work ends with a turn of the session, whose first event may not have arrived yet.
         self.busy |= self.recovered;
-        self.open_asks().await
+        self.load_open_requests().await
     }
 
-    /// The subagents that the session has already: their asks are answered here too.
-    async fn find_family(&mut self) -> anyhow::Result<()> {
-        let mut unseen = vec![self.session.clone()];
-        while let Some(parent) = unseen.pop() {
+    /// Loads the existing subagents of the session, whose requests are answered here too.
+    async fn load_subagents(&mut self) -> anyhow::Result<()> {
+        let mut parents = vec![self.session.clone()];
+        while let Some(parent) = parents.pop() {
             for child in self.host.children(&self.scope, &parent).await? {
-                if self.family.add(&child) {
-                    unseen.push(child.id);
+                if self.subagents.add(&child) {
+                    parents.push(child.id);
                 }
             }
         }
         Ok(())
     }
 
-    /// Whether the turn is ours to stop: its first prompt was sent from here, or it goes on only because of us. A turn
-    /// that another terminal began and that we joined belongs to that one.
-    async fn owns(&self) -> bool {
+    /// Whether this process may stop the turn: it sent the first prompt or resumed the turn. A turn that another terminal started
+    /// belongs to that one.
+    async fn owns_turn(&self) -> bool {
         if self.recovered {
             return true;
         }
         let waiting = self.host.waiting(&self.scope, &self.session).await.unwrap_or_default();
-        waiting.first().is_none_or(|first| self.options.sends && self.options.first.as_ref() == Some(first))
+        waiting.first().is_none_or(|first| self.options.sends && self.options.prompt.as_ref() == Some(first))
     }
 
-    async fn open_asks(&mut self) -> anyhow::Result<()> {
+    async fn load_open_requests(&mut self) -> anyhow::Result<()> {
         for request in self.host.permissions(&self.scope).await? {
-            self.event(&EventBody::PermissionAsked(Box::new(request))).await?;
+            self.handle_event(&EventBody::PermissionAsked(Box::new(request))).await?;
         }
         for request in self.host.questions(&self.scope).await? {
-            self.event(&EventBody::QuestionAsked(Box::new(request))).await?;
+            self.handle_event(&EventBody::QuestionAsked(Box::new(request))).await?;
         }
         if self.host.features().tree {
             let tree = self.host.tree(&self.scope, &self.session).await?;
@@ -426,34 +426,34 @@ impl Turn {
         Ok(())
     }
 
-    async fn event(&mut self, event: &EventBody) -> anyhow::Result<()> {
-        self.fit();
-        if let Some(note) = self.family.event(event, api::now()) {
-            self.subagent(note);
+    async fn handle_event(&mut self, event: &EventBody) -> anyhow::Result<()> {
+        self.update_size();
+        if let Some(notice) = self.subagents.event(event, api::now()) {
+            self.print_notice(notice);
         }
         let shown = match &mut self.view {
-            View::Human(renderer) => {
-                let pieces = renderer.event(event);
+            View::Text(renderer) => {
+                let pieces = renderer.event(event, api::now());
                 self.show(pieces)
             }
             View::Json(lines) => lines.event(event).map_or(Ok(()), |line| self.screen.text(&line)),
         };
         if let Err(error) = shown {
             if error.raw_os_error() == Some(Errno::IO.raw_os_error()) {
-                // The terminal is gone, and SIGHUP is on its way.
-                let failure = match self.is_local() && self.owns().await {
+                // The terminal was closed, and SIGHUP is on its way.
+                let failure = match self.is_local() && self.owns_turn().await {
                     true => verdict::parked(Signal::Hangup, &self.session),
-                    false => verdict::left(Signal::Hangup),
+                    false => verdict::detached(Signal::Hangup),
                 };
                 return Err(failure.into());
             }
-            // Nobody reads the answer any more, so nobody here wants the rest of the work.
-            if self.owns().await {
+            // Nobody reads the answer any more, so the work stops.
+            if self.owns_turn().await {
                 let _ = tokio::time::timeout(STOP_WAIT, self.host.abort(&self.scope, &self.session)).await;
             }
             return Err(stdout_failed(error));
         }
-        if !event.session_id().is_some_and(|session| self.family.contains(session)) {
+        if !event.session_id().is_some_and(|session| self.subagents.contains(session)) {
             return Ok(());
         }
         match event {
@@ -463,62 +463,65 @@ impl Turn {
             EventBody::SessionIdle { session_id } if *session_id == self.session => self.busy = false,
             EventBody::MessageUpdated { session_id, info } if *session_id == self.session => {
                 if let Some(answer) = info.as_assistant().filter(|answer| answer.time.completed.is_some()) {
-                    self.told = self.told.take().max(Some(answer.id.clone()));
+                    self.last_completed = self.last_completed.take().max(Some(answer.id.clone()));
                 }
             }
             EventBody::SessionTree { blocked: Some(blocked), .. } => self.wait_for_budget(blocked).await?,
             EventBody::PermissionAsked(request) => self.ask(Ask::Permission(request.clone())).await,
             EventBody::QuestionAsked(request) => self.ask(Ask::Question(request.clone())).await,
             EventBody::PermissionReplied { request_id, reply, .. } => {
-                self.seen.rejected |= *reply == PermissionReplyKind::Reject;
-                self.settled(request_id.as_str());
+                self.flags.rejected |= *reply == PermissionReplyKind::Reject;
+                self.close_request(request_id.as_str());
             }
             EventBody::QuestionRejected { request_id, .. } => {
-                self.seen.rejected = true;
-                self.settled(request_id.as_str());
+                self.flags.rejected = true;
+                self.close_request(request_id.as_str());
             }
-            EventBody::QuestionReplied { request_id, .. } => self.settled(request_id.as_str()),
+            EventBody::QuestionReplied { request_id, .. } => self.close_request(request_id.as_str()),
             _ => {}
         }
         Ok(())
     }
 
-    /// A line about a subagent; where the tree is drawn, that shows who begins.
-    fn subagent(&mut self, note: Note) {
-        let View::Human(renderer) = &mut self.view else { return };
-        let text = match note {
-            Note::Began(_) if self.screen.spins() => return,
-            Note::Began(text) | Note::Ended(text) => text,
+    /// Prints a line about a subagent. Where the tree is drawn, it shows new subagents itself.
+    fn print_notice(&mut self, notice: SubagentNotice) {
+        let View::Text(renderer) = &mut self.view else { return };
+        let text = match notice {
+            SubagentNotice::Started(_) if self.screen.can_redraw() => return,
+            SubagentNotice::Started(text) | SubagentNotice::Ended(text) => text,
         };
         let mut pieces = Vec::new();
         renderer.note(&text, &mut pieces);
-        // That the answer's reader is gone shows with the next event.
+        // A closed pipe shows with the next event.
         let _ = self.show(pieces);
     }
 
-    /// What all subagents did, once they are done and their tree is gone from the screen.
-    fn sum_up(&mut self) {
-        if !self.options.roomy {
+    /// Prints what all subagents did, once their tree has left the screen.
+    fn print_subagent_summary(&mut self) {
+        if !self.options.on_terminal {
             return;
         }
-        if let (View::Human(renderer), Some(summary)) = (&mut self.view, self.family.summary()) {
+        if let (View::Text(renderer), Some(summary)) = (&mut self.view, self.subagents.summary()) {
             let mut pieces = Vec::new();
             renderer.note(&format!("{}\n", self.options.style.dim(&summary)), &mut pieces);
             let _ = self.show(pieces);
         }
     }
 
-    /// A turn waits for its budget. A human can raise it; without one it would wait for nobody.
+    /// Handles a turn that waits for its budget: tells the user how to raise it, or stops the turn if there is no user.
     async fn wait_for_budget(&mut self, blocked: &Blocked) -> anyhow::Result<()> {
-        if self.seen.cancelled || self.blocked.is_some() {
+        if self.flags.cancelled || self.blocked.is_some() {
             return Ok(());
         }
         if self.options.interactive {
             let message = api::strip_control(&blocked.message).into_owned();
-            self.note(&format!("{message}\n  to let it go on, in another terminal: {}\n", verdict::raise(blocked)));
+            self.note(&format!(
+                "{message}\n  to continue, run in another terminal: {}\n",
+                verdict::raise_command(blocked)
+            ));
             return Ok(());
         }
-        if !self.owns().await {
+        if !self.owns_turn().await {
             return Err(verdict::blocked(blocked).into());
         }
         self.blocked = Some(blocked.clone());
@@ -527,14 +530,14 @@ impl Turn {
     }
 
     async fn ask(&mut self, ask: Ask) {
-        if self.seen.cancelled {
+        if self.flags.cancelled {
             return;
         }
         match ask {
             Ask::Permission(request) if self.options.yes => {
                 let note = format!("allowed by --yes: {}\n", summary(&request));
                 let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
-                self.reply_for(Reply::Permission(request.id, reply), &note).await;
+                self.reply_for_user(Reply::Permission(request.id, reply), &note).await;
             }
             ask if self.options.interactive => self.asks.add(ask),
             Ask::Permission(request) => {
@@ -543,57 +546,58 @@ impl Turn {
                      hint: run it again with --yes, or add a rule to `permission` in trefoil.json\n",
                     summary(&request)
                 );
-                self.reply_for(Reply::Permission(request.id, reject(None)), &note).await;
+                self.reply_for_user(Reply::Permission(request.id, reject(None)), &note).await;
             }
             Ask::Question(request) => {
                 let note = "denied: the agent asks a question, and there is no terminal to answer on\n";
-                self.reply_for(Reply::Question(request.id, None), note).await;
+                self.reply_for_user(Reply::Question(request.id, None), note).await;
             }
         }
     }
 
-    /// Answers in place of a human, and says so if that is what counts: somebody else may have been faster.
-    async fn reply_for(&mut self, reply: Reply, note: &str) {
+    /// Answers for the user, and says so unless somebody else was faster.
+    async fn reply_for_user(&mut self, reply: Reply, note: &str) {
         if self.reply(reply).await {
             self.note(note);
         }
     }
 
-    fn prompt(&mut self) {
+    /// Shows the first request.
+    fn show_request(&mut self) {
         if let Some(text) = self.asks.prompt() {
-            self.prompted = true;
-            self.typed.forget();
-            if let View::Human(renderer) = &mut self.view {
+            self.is_prompted = true;
+            self.input.discard();
+            if let View::Text(renderer) = &mut self.view {
                 let mut pieces = Vec::new();
                 renderer.note("", &mut pieces);
-                // That the answer's reader is gone shows with the next event.
+                // A closed pipe shows with the next event.
                 let _ = self.show(pieces);
             }
             self.screen.ask(&text);
         }
     }
 
-    /// An ask was answered, here or elsewhere.
-    fn settled(&mut self, id: &str) {
-        if self.asks.settle(id) && std::mem::take(&mut self.prompted) {
-            self.screen.answered();
+    /// Removes a request that was answered, here or elsewhere.
+    fn close_request(&mut self, id: &str) {
+        if self.asks.remove(id) && std::mem::take(&mut self.is_prompted) {
+            self.screen.close_question();
             self.screen.note("\n  answered elsewhere\n");
         }
     }
 
-    async fn line(&mut self, line: Option<String>) {
-        self.prompted = false;
-        self.screen.answered();
-        match self.asks.take(line.as_deref()) {
-            Some(Outcome::Reply(reply)) => {
+    async fn handle_line(&mut self, line: Option<String>) {
+        self.is_prompted = false;
+        self.screen.close_question();
+        match self.asks.apply(line.as_deref()) {
+            Some(LineEffect::Reply(reply)) => {
                 self.reply(reply).await;
             }
-            Some(Outcome::More(why)) if !why.is_empty() => self.screen.note(&format!("  {why}\n")),
-            Some(Outcome::More(_)) | None => {}
+            Some(LineEffect::More(why)) if !why.is_empty() => self.screen.note(&format!("  {why}\n")),
+            Some(LineEffect::More(_)) | None => {}
         }
     }
 
-    /// Answers an ask. Returns whether the answer was taken.
+    /// Answers a request. Returns whether the answer was accepted.
     async fn reply(&mut self, reply: Reply) -> bool {
         let result = match reply {
             Reply::Permission(id, reply) => self.host.reply_permission(&self.scope, &id, reply).await,
@@ -601,36 +605,38 @@ impl Turn {
         };
         match result {
             Ok(()) => return true,
-            // Somebody else was faster, or the same answer settled it.
+            // Somebody else was faster, or the same answer settled both.
             Err(HostError::Conflict(_) | HostError::NotFound { .. }) => {}
-            Err(error) => self.note(&format!("the answer was not taken: {}\n", api::strip_control(&error.to_string()))),
+            Err(error) => {
+                self.note(&format!("the answer was not accepted: {}\n", api::strip_control(&error.to_string())))
+            }
         }
         false
     }
 
     fn cancel(&mut self) {
         self.asks.clear();
-        self.screen.answered();
+        self.screen.close_question();
         self.note("cancelling; press Ctrl-C again to quit at once\n");
         self.stop();
     }
 
-    /// This process is told to end. A turn of its own is parked when the engine shuts down, after this; one of another process
-    /// goes on there. `last`: what is known of its end.
+    /// Leaves the turn after a signal. The engine parks a turn of this process when it shuts down, after this; a turn of another
+    /// process continues there. `last`: the answer so far.
     async fn leave(
         &mut self,
         signal: Signal,
         answer: HostFuture<'_, MessageWithParts>,
         last: Option<MessageWithParts>,
     ) -> anyhow::Result<MessageWithParts> {
-        if !self.is_local() || !self.owns().await {
-            return Err(verdict::left(signal).into());
+        if !self.is_local() || !self.owns_turn().await {
+            return Err(verdict::detached(signal).into());
         }
         if last.is_none() && self.options.sends {
-            // What is on its way is stored in a moment; an answer that is there in that moment counts.
+            // The prompt is about to be stored. An answer that arrives first counts.
             let stored = async {
                 while !self.is_stored().await {
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
             };
             tokio::select! {
@@ -643,21 +649,21 @@ impl Turn {
         Err(verdict::parked(signal, &self.session).into())
     }
 
-    /// Whether the prompt waits for its answer.
+    /// Whether the prompt is stored and waits for its answer.
     async fn is_stored(&self) -> bool {
         let waiting = self.host.waiting(&self.scope, &self.session).await.unwrap_or_default();
-        waiting.iter().any(|id| Some(id) == self.options.first.as_ref())
+        waiting.iter().any(|id| Some(id) == self.options.prompt.as_ref())
     }
 
     fn stop(&mut self) {
         self.deadline = Some(tokio::time::Instant::now() + STOP_WAIT);
         let (host, scope, session) = (Arc::clone(&self.host), self.scope.clone(), self.session.clone());
         tokio::spawn(async move {
-            let began = Instant::now();
-            while began.elapsed() < STOP_WAIT {
+            let started = Instant::now();
+            while started.elapsed() < STOP_WAIT {
                 match host.abort(&scope, &session).await {
                     Ok(true) => return,
-                    Ok(false) => tokio::time::sleep(ABORT_AGAIN).await,
+                    Ok(false) => tokio::time::sleep(ABORT_RETRY_DELAY).await,
                     Err(error) => {
                         tracing::warn!(%error, "cannot abort the turn");
                         return;
@@ -667,53 +673,56 @@ impl Turn {
         });
     }
 
-    /// Writes for the terminal as it is now: its user may have changed its size.
-    fn fit(&mut self) {
-        let width = term::width();
-        if self.screen.spins() && width != self.options.style.width {
+    /// Adapts to the current size of the terminal.
+    fn update_size(&mut self) {
+        let width = terminal::width();
+        if self.screen.can_redraw() && width != self.options.style.width {
             self.options.style.width = width;
-            if let View::Human(renderer) = &mut self.view {
+            if let View::Text(renderer) = &mut self.view {
                 renderer.resize(width);
             }
-            self.asks.resize(self.options.style, term::height());
+            self.asks.resize(self.options.style, terminal::height());
         }
     }
 
-    fn tick(&mut self) {
-        self.fit();
+    /// Draws the spinner and the live lines.
+    fn redraw(&mut self) {
+        self.update_size();
         let style = self.options.style;
         let mut lines = Vec::new();
         let label = match &self.view {
             _ if self.deadline.is_some() => "stopping".to_string(),
-            View::Human(_) if self.family.is_paused() && !self.family.live() => {
-                format!("paused; `trefoil resume {}` lets it go on", self.session)
+            View::Text(_) if self.subagents.is_paused() && !self.subagents.has_live() => {
+                format!("paused; `trefoil resume {}` resumes it", self.session)
             }
-            View::Human(_) if self.family.live() => {
-                // One line less, for those that there is no room for.
-                let (rows, more) = self.family.rows(api::now(), self.screen.room().saturating_sub(1));
-                lines = picture::draw(&rows, style);
+            View::Text(_) if self.subagents.has_live() => {
+                // One line is reserved for the number of those that do not fit.
+                let (rows, more) = self.subagents.rows(api::now(), self.screen.max_lines().saturating_sub(1));
+                lines = tree_rows::draw(&rows, style);
                 if more > 0 {
                     lines.push(style.dim(&format!("   … and {more} more")));
                 }
                 format!("{} at work", plural(rows.len() + more, "subagent"))
             }
-            View::Human(renderer) => {
-                lines = renderer.live(api::now(), self.screen.room().saturating_sub(1));
+            View::Text(renderer) => {
+                lines = renderer.live(api::now(), self.screen.max_lines().saturating_sub(1));
                 renderer.status(api::now())
             }
             View::Json(_) => "working".to_string(),
         };
-        self.screen.tick(&lines, &label, style);
+        self.screen.draw(&lines, &label, style);
     }
 
+    /// Prints sentences about the turn.
     fn note(&mut self, text: &str) {
+        let text = terminal::wrap_for_stderr(text);
         match &mut self.view {
-            View::Human(renderer) => {
+            View::Text(renderer) => {
                 let mut pieces = Vec::new();
-                renderer.note(&self.options.style.yellow(text), &mut pieces);
+                renderer.note(&self.options.style.yellow(&text), &mut pieces);
                 let _ = self.show(pieces);
             }
-            View::Json(_) => self.screen.note(text),
+            View::Json(_) => self.screen.note(&text),
         }
     }
 
@@ -737,5 +746,5 @@ async fn until(deadline: Option<tokio::time::Instant>) {
 
 fn stdout_failed(error: io::Error) -> anyhow::Error {
     let message = format!("cannot write the answer to standard output: {error}");
-    Failure::new(Exit::Failed, message).hint("go on with `trefoil run -c \"go on\"`").into()
+    Failure::new(Exit::Failed, message).hint("continue with `trefoil run -c \"continue\"`").into()
 }

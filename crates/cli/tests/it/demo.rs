@@ -1,4 +1,4 @@
-//! The first thing that a newcomer runs.
+//! `trefoil demo`, the first thing that a newcomer runs.
 
 use std::process::Stdio;
 

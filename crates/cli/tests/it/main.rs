@@ -1,4 +1,4 @@
-//! The program `trefoil`, alone and with clients of others.
+//! The program `trefoil`, alone and with real clients.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 

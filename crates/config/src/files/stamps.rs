@@ -1,6 +1,7 @@
 //! Stamps of the files that configuration was read from, to detect changes without reading them again.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,8 +10,38 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub const MAX_FILE_STAMPS: usize = 10_000;
 
 /// The stamps of all files and folders that were examined, including missing ones.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FileStamps(BTreeMap<PathBuf, Option<FileStamp>>);
+#[derive(Debug, Clone, Default)]
+pub struct FileStamps {
+    stamps: BTreeMap<PathBuf, Option<FileStamp>>,
+    /// Why missing files are known to be missing still. Most files that configuration may be in are missing, and share few
+    /// folders.
+    absences: BTreeMap<PathBuf, Absence>,
+}
+
+/// A file is missing as long as the nearest folder above it that exists has this stamp.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Absence {
+    folder: PathBuf,
+    stamp: FileStamp,
+}
+
+impl Absence {
+    /// Why a file is missing; `None` if it is not, or if its folder changed so recently that another change may not show.
+    fn of(path: &Path) -> Option<Self> {
+        let mut missing = path;
+        let (folder, stamp) = loop {
+            let folder = missing.parent()?;
+            match FileStamp::of(folder) {
+                Some(stamp) => break (folder, stamp),
+                None => missing = folder,
+            }
+        };
+        // After the stamp. A link that leads nowhere is there: what it leads to may appear elsewhere.
+        let is_missing = missing.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        let is_settled = stamp.age().is_some_and(|age| age > TICK);
+        (is_missing && is_settled).then(|| Self { folder: folder.to_owned(), stamp })
+    }
+}
 
 /// How long two writes can have the same timestamp, which many file systems take from a coarse clock.
 const TICK: Duration = Duration::from_millis(12);
@@ -46,7 +77,7 @@ impl FileStamp {
 impl FileStamps {
     /// Records a file or folder. Call it before reading: changes made meanwhile then count as changes.
     pub(crate) fn record(&mut self, path: &Path) {
-        if self.0.len() >= MAX_FILE_STAMPS || self.0.contains_key(path) {
+        if self.stamps.len() >= MAX_FILE_STAMPS || self.stamps.contains_key(path) {
             return;
         }
         let mut stamp = FileStamp::of(path);
@@ -55,36 +86,62 @@ impl FileStamps {
             std::thread::sleep(left);
             stamp = FileStamp::of(path);
         }
-        self.0.insert(path.to_owned(), stamp);
+        self.stamps.insert(path.to_owned(), stamp);
     }
 
     /// The number of stamps.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.stamps.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.stamps.is_empty()
     }
 
     /// The current stamps of the same files and folders.
     #[must_use]
     pub fn now(&self) -> Self {
-        Self(self.0.keys().map(|path| (path.clone(), FileStamp::of(path))).collect())
+        let stamps = self.stamps.keys().map(|path| (path.clone(), FileStamp::of(path))).collect();
+        Self { stamps, absences: BTreeMap::new() }
     }
 
     /// Whether any of them has changed since.
-    pub fn have_changed(&self) -> bool {
+    pub fn have_changed(&mut self) -> bool {
         // The contents of a folder follow it in the map, and cannot exist while the folder does not.
         let mut missing: Option<&Path> = None;
-        self.0.iter().any(|(path, stamp)| {
+        let mut folders: Vec<(&Path, Option<FileStamp>)> = Vec::new();
+        let mut examined = Vec::new();
+        for (path, stamp) in &self.stamps {
             if stamp.is_none() && missing.is_some_and(|folder| path.starts_with(folder)) {
-                return false;
+                continue;
             }
             missing = stamp.is_none().then_some(path.as_path());
-            FileStamp::of(path) != *stamp
-        })
+            if let Some(Absence { folder, stamp }) = self.absences.get(path) {
+                let known = folders.iter().find(|(known, _)| known == folder).map(|(_, now)| *now);
+                let now = known.unwrap_or_else(|| {
+                    let now = FileStamp::of(folder);
+                    folders.push((folder, now));
+                    now
+                });
+                if now == Some(*stamp) {
+                    continue;
+                }
+            }
+            if FileStamp::of(path) != *stamp {
+                return true;
+            }
+            if stamp.is_none() {
+                examined.push((path.clone(), Absence::of(path)));
+            }
+        }
+        for (path, absence) in examined {
+            match absence {
+                Some(absence) => drop(self.absences.insert(path, absence)),
+                None => drop(self.absences.remove(&path)),
+            }
+        }
+        false
     }
 }
 
@@ -127,6 +184,45 @@ mod tests {
             assert!(stamps.have_changed(), "{what}");
             stamps = stamps.now();
             assert!(!stamps.have_changed(), "{what}");
+        }
+    }
+
+    #[test]
+    fn files_that_appear_in_an_unchanged_folder_are_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("there/deep")).unwrap();
+        symlink(at("elsewhere"), at("dangling")).unwrap();
+        symlink(at("there"), at("linked")).unwrap();
+        let appear: [(&str, &dyn Fn()); 7] = [
+            ("file", &|| fs::write(at("file"), "").unwrap()),
+            ("there/file", &|| fs::write(at("there/file"), "").unwrap()),
+            ("there/deep/x/y", &|| {
+                fs::create_dir(at("there/deep/x")).unwrap();
+                fs::write(at("there/deep/x/y"), "").unwrap();
+            }),
+            ("linked/other", &|| fs::write(at("there/other"), "").unwrap()),
+            ("dangling", &|| fs::create_dir(at("elsewhere")).unwrap()),
+            ("dangling/file", &|| fs::write(at("elsewhere/file"), "").unwrap()),
+            ("new/file", &|| {
+                fs::create_dir(at("old")).unwrap();
+                fs::write(at("old/file"), "").unwrap();
+                fs::rename(at("old"), at("new")).unwrap();
+            }),
+        ];
+        let began = std::time::Instant::now();
+        for (name, make) in &appear {
+            let mut stamps = FileStamps::default();
+            appear.iter().for_each(|(name, _)| stamps.record(&at(name)));
+            assert!(!stamps.have_changed());
+            // Until the clock of the file system has moved on. There is no shortcut past a link that leads nowhere.
+            while *name != "dangling" && !stamps.absences.contains_key(&at(name)) {
+                assert!(!stamps.have_changed(), "before {name}");
+                assert!(began.elapsed() < Duration::from_secs(60), "{name}: {:?}", stamps.absences);
+            }
+            assert!(!stamps.have_changed(), "before {name}");
+            make();
+            assert!(stamps.have_changed(), "{name}");
         }
     }
 
@@ -182,6 +278,6 @@ mod tests {
         for n in 0..MAX_FILE_STAMPS + 10 {
             stamps.record(&PathBuf::from(format!("/none/{n}")));
         }
-        assert_eq!(stamps.0.len(), MAX_FILE_STAMPS);
+        assert_eq!(stamps.len(), MAX_FILE_STAMPS);
     }
 }

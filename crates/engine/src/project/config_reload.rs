@@ -119,7 +119,7 @@ impl Instance {
     /// Whether a file this instance was loaded from has changed.
     async fn is_outdated(self: &Arc<Self>) -> bool {
         {
-            let stamps = lock(&self.file_stamps);
+            let mut stamps = lock(&self.file_stamps);
             if stamps.len() <= INLINE_STAMPS_MAX {
                 return stamps.have_changed();
             }
@@ -218,7 +218,7 @@ async fn wait_until_settled(instance: &Arc<Instance>) {
         let before = instance.clone();
         let now = run_blocking(move || lock(&before.file_stamps).now()).await;
         tokio::time::sleep(SETTLE).await;
-        if !matches!(run_blocking(move || now.is_some_and(|now| now.have_changed())).await, Some(true)) {
+        if !matches!(run_blocking(move || now.is_some_and(|mut now| now.have_changed())).await, Some(true)) {
             return;
         }
     }

@@ -94,7 +94,8 @@ fn invalid_scripts_are_explained() {
     assert!(message(r#"{"default": [{"delay_ms": 99999999}]}"#).contains("longer"));
     assert!(message(r#"{"rules": [{"steps": [{"chunks": 4000000000}]}]}"#).contains("chunks"));
     assert!(
-        message(r#"{"default": [{"after": "go"}]}"#).contains("`after` waits for \"go\", which is not an absolute path")
+        message(r#"{"default": [{"after": "go"}]}"#)
+            .contains("`after` waits for \"go\", which is not an absolute path")
     );
     assert!(message(r#"{"default": [{"hold": "./go"}]}"#).contains("`hold` waits for \"./go\""));
     assert!(Script::parse("").is_err());

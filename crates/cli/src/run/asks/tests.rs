@@ -19,22 +19,22 @@ fn question(id: &str) -> api::QuestionRequest {
     .unwrap()
 }
 
-fn asks(ask: Ask) -> Asks {
-    let mut asks = Asks::new(Style::plain(), 22);
-    asks.add(ask);
-    asks
+fn queue(ask: Ask) -> AskQueue {
+    let mut queue = AskQueue::new(Style::plain(), 22);
+    queue.add(ask);
+    queue
 }
 
 fn reply(line: Option<&str>) -> Option<PermissionReply> {
-    let mut asks = asks(Ask::Permission(Box::new(permission())));
-    match asks.take(line)? {
-        Outcome::Reply(Reply::Permission(id, reply)) => {
+    let mut asks = queue(Ask::Permission(Box::new(permission())));
+    match asks.apply(line)? {
+        LineEffect::Reply(Reply::Permission(id, reply)) => {
             assert_eq!(id.as_str(), "per_1");
-            assert!(!asks.waiting());
+            assert!(!asks.is_waiting());
             Some(reply)
         }
-        Outcome::More(_) => {
-            assert!(asks.waiting());
+        LineEffect::More(_) => {
+            assert!(asks.is_waiting());
             None
         }
         other => panic!("{other:?}"),
@@ -64,7 +64,7 @@ fn permission_lines() {
 
 #[test]
 fn a_request_shows_what_it_wants() {
-    let text = asks(Ask::Permission(Box::new(permission()))).prompt().unwrap();
+    let text = queue(Ask::Permission(Box::new(permission()))).prompt().unwrap();
     assert_eq!(
         text,
         "? allow bash?\n    rm -rf x\n    ls\\u{1b}[2J\n  $ rm -rf x && ls\n  always would allow: `rm *`, `ls *`\n  \
@@ -72,18 +72,18 @@ fn a_request_shows_what_it_wants() {
     );
 }
 
-/// All pages of a request, and what could be typed on each of them but a no.
+/// All pages of a request. On none but the last, anything but a no is an answer.
 fn pages(request: PermissionRequest) -> String {
-    let mut asks = asks(Ask::Permission(Box::new(request)));
+    let mut asks = queue(Ask::Permission(Box::new(request)));
     let mut seen = asks.prompt().unwrap();
     while !seen.ends_with("instead > ") {
         for eager in ["y", "yes", "a", "always"] {
-            assert!(matches!(asks.take(Some(eager)), Some(Outcome::More(why)) if why.contains("more to read")));
+            assert!(matches!(asks.apply(Some(eager)), Some(LineEffect::More(why)) if why.contains("more to read")));
         }
-        assert_eq!(asks.take(Some("\n")), Some(Outcome::More(String::new())));
+        assert_eq!(asks.apply(Some("\n")), Some(LineEffect::More(String::new())));
         seen += &asks.prompt().unwrap();
     }
-    assert!(matches!(asks.take(Some("y")), Some(Outcome::Reply(_))));
+    assert!(matches!(asks.apply(Some("y")), Some(LineEffect::Reply(_))));
     seen
 }
 
@@ -119,28 +119,28 @@ fn nothing_of_a_request_is_cut_or_hidden() {
 fn a_no_is_taken_on_every_page_and_the_end_can_be_looked_at() {
     let mut long = permission();
     long.patterns = (0..100).map(|number| format!("echo {number}")).collect();
-    let mut first = asks(Ask::Permission(Box::new(long.clone())));
+    let mut first = queue(Ask::Permission(Box::new(long.clone())));
     assert!(first.prompt().unwrap().contains("lines: [Enter] more  [e] the end  [n] no > "));
-    assert!(matches!(first.take(Some("n not that")), Some(Outcome::Reply(_))));
-    let mut last = asks(Ask::Permission(Box::new(long)));
-    assert_eq!(last.take(Some("e")), Some(Outcome::More(String::new())));
+    assert!(matches!(first.apply(Some("n not that")), Some(LineEffect::Reply(_))));
+    let mut last = queue(Ask::Permission(Box::new(long)));
+    assert_eq!(last.apply(Some("e")), Some(LineEffect::More(String::new())));
     assert!(last.prompt().unwrap().contains("echo 99\n") && !last.prompt().unwrap().contains("echo 1\n"));
     // Whatever comes next begins at its beginning.
     last.add(Ask::Permission(Box::new(PermissionRequest { id: "per_2".parse().unwrap(), ..permission() })));
-    assert!(matches!(last.take(Some("y")), Some(Outcome::Reply(_))));
+    assert!(matches!(last.apply(Some("y")), Some(LineEffect::Reply(_))));
     assert!(last.prompt().unwrap().starts_with("? allow bash?"));
 }
 
 #[test]
 fn questions_are_answered_one_by_one() {
-    let mut asks = asks(Ask::Question(Box::new(question("que_1"))));
+    let mut asks = queue(Ask::Question(Box::new(question("que_1"))));
     assert!(asks.prompt().unwrap().contains("1  Red\n       warm\n    2  Blue\n"));
-    assert!(matches!(asks.take(Some("7")), Some(Outcome::More(why)) if why.contains("1 to 2")));
-    assert!(matches!(asks.take(Some("")), Some(Outcome::More(why)) if !why.is_empty()));
-    assert_eq!(asks.take(Some("my own")), Some(Outcome::More(String::new())));
+    assert!(matches!(asks.apply(Some("7")), Some(LineEffect::More(why)) if why.contains("1 to 2")));
+    assert!(matches!(asks.apply(Some("")), Some(LineEffect::More(why)) if !why.is_empty()));
+    assert_eq!(asks.apply(Some("my own")), Some(LineEffect::More(String::new())));
     assert!(asks.prompt().unwrap().contains("What else?"));
-    assert!(matches!(asks.take(Some("words")), Some(Outcome::More(why)) if why.contains("1 to 2")));
-    let Some(Outcome::Reply(Reply::Question(id, answers))) = asks.take(Some("2, a")) else { panic!("no reply") };
+    assert!(matches!(asks.apply(Some("words")), Some(LineEffect::More(why)) if why.contains("1 to 2")));
+    let Some(LineEffect::Reply(Reply::Question(id, answers))) = asks.apply(Some("2, a")) else { panic!("no reply") };
     assert_eq!(id.as_str(), "que_1");
     assert_eq!(answers, Some(vec![vec!["my own".to_string()], vec!["B".into(), "A".into()]]));
 }
@@ -148,20 +148,20 @@ fn questions_are_answered_one_by_one() {
 #[test]
 fn questions_can_be_dismissed() {
     for line in [Some("-\n"), None] {
-        let mut asks = asks(Ask::Question(Box::new(question("que_1"))));
-        assert!(matches!(asks.take(line), Some(Outcome::Reply(Reply::Question(_, None)))));
+        let mut asks = queue(Ask::Question(Box::new(question("que_1"))));
+        assert!(matches!(asks.apply(line), Some(LineEffect::Reply(Reply::Question(_, None)))));
     }
 }
 
 #[test]
-fn one_at_a_time_and_each_once() {
-    let mut asks = asks(Ask::Permission(Box::new(permission())));
+fn one_request_at_a_time_and_each_once() {
+    let mut asks = queue(Ask::Permission(Box::new(permission())));
     asks.add(Ask::Permission(Box::new(permission())));
     asks.add(Ask::Question(Box::new(question("que_1"))));
-    assert!(!asks.settle("que_none"));
-    assert!(asks.settle("per_1"), "it was there once, and the first");
+    assert!(!asks.remove("que_none"));
+    assert!(asks.remove("per_1"), "it was there once, and the first");
     assert!(asks.prompt().unwrap().contains("Which?"));
-    assert!(asks.settle("que_1"));
-    assert!(!asks.waiting());
-    assert_eq!(asks.take(Some("y")), None);
+    assert!(asks.remove("que_1"));
+    assert!(!asks.is_waiting());
+    assert_eq!(asks.apply(Some("y")), None);
 }

@@ -1,8 +1,8 @@
 //! Marks within a line: emphasis, code and links.
 
-/// How a piece of text looks.
+/// The style of a piece of text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct TextStyle {
     pub bold: bool,
     pub italic: bool,
     pub underlined: bool,
@@ -10,20 +10,20 @@ pub struct Look {
     pub code: bool,
 }
 
-impl Look {
+impl TextStyle {
     /// Code.
     pub const CODE: Self = Self { bold: false, italic: false, underlined: false, dim: false, code: true };
     /// Less important.
     pub const DIM: Self = Self { bold: false, italic: false, underlined: false, dim: true, code: false };
 
-    /// The text with the control sequences for it.
+    /// The text with its control sequences.
     pub fn paint(self, text: &str) -> String {
         let codes = [(self.bold, "1"), (self.dim, "2"), (self.italic, "3"), (self.underlined, "4"), (self.code, "36")];
         let codes: Vec<&str> = codes.into_iter().filter_map(|(is_on, code)| is_on.then_some(code)).collect();
         if codes.is_empty() { text.to_owned() } else { format!("\x1b[{}m{text}\x1b[0m", codes.join(";")) }
     }
 
-    /// This on top of what is around it.
+    /// This style within another one.
     pub fn over(self, around: Self) -> Self {
         Self {
             bold: self.bold || around.bold,
@@ -35,16 +35,16 @@ impl Look {
     }
 }
 
-/// What begins at a mark.
+/// What a mark begins.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Span<'a> {
-    /// It takes more of the line to tell.
+    /// More of the line is needed.
     Wait,
-    /// So many bytes that mean nothing but themselves.
+    /// That many bytes of plain text.
     Plain(usize),
     Marked {
         text: &'a str,
-        inner: Look,
+        inner: TextStyle,
         length: usize,
     },
     Link {
@@ -54,7 +54,7 @@ pub enum Span<'a> {
     },
 }
 
-/// What begins at the first character of a text. `ended`: it need not wait for more.
+/// What the first character of a text begins. `ended`: no more text follows.
 pub fn span(text: &str, before: Option<char>, ended: bool) -> Span<'_> {
     let Some(first) = text.chars().next() else { return Span::Plain(0) };
     let run = text.chars().take_while(|c| *c == first).count() * first.len_utf8();
@@ -63,32 +63,32 @@ pub fn span(text: &str, before: Option<char>, ended: bool) -> Span<'_> {
     match first {
         '`' | '*' | '_' | '\\' if after.is_empty() && !ended => Span::Wait,
         '`' => match closing_code(after, run, ended) {
-            Some(end) => Span::Marked { text: &after[..end], inner: Look::CODE, length: 2 * run + end },
+            Some(end) => Span::Marked { text: &after[..end], inner: TextStyle::CODE, length: 2 * run + end },
             None => wait(run),
         },
         '*' | '_' => {
-            // Underlines stand in names: only single ones around words are marks.
+            // Names contain underscores: only single ones around words are marks.
             let alone = first == '*' || run == 1 && !before.is_some_and(char::is_alphanumeric);
             let opens = run <= 3 && after.starts_with(|c: char| !c.is_whitespace()) && alone;
             if !opens {
                 return Span::Plain(run);
             }
-            let inner = Look { bold: run >= 2, italic: run != 2, ..Look::default() };
+            let inner = TextStyle { bold: run >= 2, italic: run != 2, ..TextStyle::default() };
             match closing(after, first, run, ended) {
                 Some(end) => Span::Marked { text: &after[..end], inner, length: 2 * run + end },
                 None => wait(run),
             }
         }
         '[' => link(text, ended),
-        // Only what would be a mark is escaped: elsewhere a backslash is meant.
+        // A backslash escapes only what would be a mark; elsewhere it is text.
         '\\' if after.starts_with(['*', '_', '`', '[', '#']) && run == 1 => {
-            Span::Marked { text: &text[1..2], inner: Look::default(), length: 2 }
+            Span::Marked { text: &text[1..2], inner: TextStyle::default(), length: 2 }
         }
         _ => Span::Plain(if first == '\\' { run } else { first.len_utf8() }),
     }
 }
 
-/// Where as many backticks close a code span. Those at the end of the text may become more.
+/// Where a code span is closed by the same number of backticks. Backticks at the end of the text may become more.
 fn closing_code(text: &str, run: usize, ended: bool) -> Option<usize> {
     let mut at = 0;
     while let Some(found) = text[at..].find('`') {
@@ -102,7 +102,7 @@ fn closing_code(text: &str, run: usize, ended: bool) -> Option<usize> {
     None
 }
 
-/// Where an emphasis ends: at as many marks, with a word before them. Code spans are skipped.
+/// Where an emphasis is closed: by the same number of marks after a word. Code spans are skipped.
 fn closing(text: &str, mark: char, run: usize, ended: bool) -> Option<usize> {
     let mut before: Option<char> = None;
     let mut at = 0;
@@ -113,7 +113,7 @@ fn closing(text: &str, mark: char, run: usize, ended: bool) -> Option<usize> {
             at = match closing_code(&text[after..], length, ended) {
                 Some(end) => after + end + length,
                 None if ended => after,
-                // What follows may be code, in which nothing ends.
+                // The rest may be code, in which no emphasis ends.
                 None => return None,
             };
             before = Some('`');
@@ -134,7 +134,7 @@ fn closing(text: &str, mark: char, run: usize, ended: bool) -> Option<usize> {
     None
 }
 
-/// A link; brackets that are none stand for themselves.
+/// A link; other brackets are plain text.
 fn link(text: &str, ended: bool) -> Span<'_> {
     let wait = if ended { Span::Plain(1) } else { Span::Wait };
     let Some(close) = text.find(']') else { return wait };

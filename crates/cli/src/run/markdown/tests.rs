@@ -9,13 +9,13 @@ fn render(text: &str, style: Style) -> String {
     markdown.push(text) + &markdown.finish()
 }
 
-/// With what terminals show of it alone.
+/// The text without control sequences.
 fn bare(text: &str) -> String {
     api::strip_control(text).into_owned()
 }
 
 #[test]
-fn marks_become_looks() {
+fn marks_become_styles() {
     for (text, want) in [
         ("plain words\n", "plain words\n"),
         ("**bold** and *slanted*\n", "\x1b[1mbold\x1b[0m and \x1b[3mslanted\x1b[0m\n"),
@@ -42,7 +42,7 @@ fn marks_become_looks() {
 }
 
 #[test]
-fn what_only_looks_like_a_mark_stays() {
+fn text_that_only_looks_like_a_mark_stays() {
     for text in [
         "def f(**kwargs, *args):\n",
         "2 * 3 * 4 and 2 ** 3\n",
@@ -78,21 +78,21 @@ fn words_wrap_and_lists_keep_their_indent() {
 }
 
 #[test]
-fn text_comes_out_while_it_comes_in() {
+fn text_is_shown_while_it_streams() {
     let mut markdown = Markdown::new(COLOR);
     assert_eq!(markdown.push("Hel"), "");
     assert_eq!(markdown.push("lo wor"), "Hello");
     assert!(markdown.is_open());
-    assert_eq!(markdown.push("ld\n- "), " world\n• ");
+    assert_eq!(markdown.push("ld\n- "), " invocation\n• ");
     assert_eq!(markdown.push("**a"), "");
     assert_eq!(markdown.push("b** c"), "\x1b[1mab\x1b[0m");
     assert_eq!(markdown.finish(), " c");
-    markdown.closed();
+    markdown.line_closed();
     assert_eq!(markdown.push("# T") + &markdown.finish(), "\x1b[1mT\x1b[0m");
 }
 
 #[test]
-fn a_mark_is_not_waited_for_without_end() {
+fn an_open_mark_does_not_hold_back_text_for_ever() {
     for mark in ["`", "**", "*", "["] {
         let mut markdown = Markdown::new(COLOR);
         let mut shown = markdown.push(&format!("{mark}open "));
@@ -103,14 +103,14 @@ fn a_mark_is_not_waited_for_without_end() {
     }
 }
 
-/// What a terminal shows: every character with the colours that it has. Code that comes in pieces is painted in pieces.
+/// What a terminal shows: every character with its colours. Code that comes in pieces is painted in pieces.
 fn seen(text: &str) -> Vec<(char, &str)> {
-    let (mut rest, mut look, mut seen) = (text, "0", Vec::new());
+    let (mut rest, mut style, mut seen) = (text, "0", Vec::new());
     while let Some(first) = rest.chars().next() {
         if let Some((codes, after)) = rest.strip_prefix("\x1b[").and_then(|rest| rest.split_once('m')) {
-            (look, rest) = (codes, after);
+            (style, rest) = (codes, after);
         } else {
-            seen.push((first, look));
+            seen.push((first, style));
             rest = &rest[first.len_utf8()..];
         }
     }

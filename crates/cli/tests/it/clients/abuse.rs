@@ -1,4 +1,4 @@
-//! Clients that open connections and abandon them: nothing of them may stay behind.
+//! Clients that open connections and abandon them must leave nothing behind.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -6,16 +6,16 @@ use std::net::{Shutdown, TcpStream};
 use serde_json::json;
 use testkit::{WAIT, until};
 
-use super::rig::Served;
+use super::harness::TestServer;
 
 const CONNECTIONS: usize = 1000;
-/// How many connections are open at a time.
+/// The number of connections that are open at a time.
 const AT_A_TIME: usize = 100;
-/// How much memory may stay in use after everything is over: the allocator keeps pages that it has.
+/// How much memory may stay in use afterwards: the allocator keeps its pages.
 const MEMORY_MARGIN: u64 = 24 << 20;
 
-/// What a client sends before it goes away.
-fn cut(served: &Served, at: usize) -> (&'static str, String) {
+/// What a client sends before it disconnects.
+fn cut(served: &TestServer, at: usize) -> (&'static str, String) {
     let host = served.address();
     match at % 5 {
         0 => ("nothing", String::new()),
@@ -29,7 +29,7 @@ fn cut(served: &Served, at: usize) -> (&'static str, String) {
     }
 }
 
-fn abandon(served: &Served) {
+fn abandon(served: &TestServer) {
     for first in (0..CONNECTIONS).step_by(AT_A_TIME) {
         let open: Vec<TcpStream> = (first..first + AT_A_TIME)
             .map(|at| {
@@ -37,7 +37,7 @@ fn abandon(served: &Served) {
                 let (what, bytes) = cut(served, at);
                 stream.write_all(bytes.as_bytes()).unwrap();
                 if what.ends_with("stream") {
-                    // In the middle: the first event has come.
+                    // In the middle: the first event has arrived.
                     stream.set_read_timeout(Some(WAIT)).unwrap();
                     let read = stream.read(&mut [0; 1024]).unwrap();
                     assert!(read > 0, "{what} was closed");
@@ -46,7 +46,7 @@ fn abandon(served: &Served) {
             })
             .collect();
         for (at, stream) in open.iter().enumerate() {
-            // Half of them say goodbye, the others are gone.
+            // Half of them close the connection, the others vanish.
             if at % 2 == 0 {
                 let _ = stream.shutdown(Shutdown::Both);
             }
@@ -67,8 +67,8 @@ fn open_files(pid: u32) -> usize {
 
 #[test]
 fn abandoned_connections_leave_nothing_behind() {
-    let served = Served::start();
-    // Once before, so that what is made only once is not taken for a leak.
+    let served = TestServer::start();
+    // A first round, so that one-time allocations do not look like a leak.
     abandon(&served);
     until("no connection is open", || idle(&served));
     let (files, before) = (open_files(served.pid()), memory(served.pid()));
@@ -81,8 +81,8 @@ fn abandoned_connections_leave_nothing_behind() {
     assert_eq!(status, 200);
 }
 
-/// Subscribers who read nothing, while a lot happens in a session that is deleted then.
-fn stall(served: &Served, readers: usize) -> Vec<TcpStream> {
+/// Subscribers that read nothing while a lot happens in a session, which is then deleted.
+fn stall(served: &TestServer, readers: usize) -> Vec<TcpStream> {
     let subscribe = |_| {
         let mut stream = TcpStream::connect(served.address()).unwrap();
         write!(stream, "GET /event HTTP/1.1\r\nhost: {}\r\n\r\n", served.address()).unwrap();
@@ -105,7 +105,7 @@ fn stall(served: &Served, readers: usize) -> Vec<TcpStream> {
 
 #[test]
 fn what_slow_readers_take_is_bounded() {
-    let served = Served::start();
+    let served = TestServer::start();
     let before = memory(served.pid());
     let stalled = stall(&served, 300);
     let most = memory(served.pid());
@@ -114,7 +114,7 @@ fn what_slow_readers_take_is_bounded() {
     until("no connection is open", || idle(&served));
 }
 
-/// Whether there is no connection but the one that asks.
-fn idle(served: &Served) -> bool {
+/// Whether the only connection is the one that asks.
+fn idle(served: &TestServer) -> bool {
     served.gauge("trefoil_connections") == 1 && served.gauge("trefoil_subscribers") == 0
 }

@@ -1,4 +1,4 @@
-//! `trefoil acp` with the official SDKs, and as a process: what it prints, how it ends, what survives it.
+//! `trefoil acp` with the official SDKs, and as a process: its output, its end, and what survives it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use store::Store;
 use testkit::{TempProject, WAIT, until};
 
-use super::rig::{Proxy, Served, finish, scripts, succeeded};
+use super::harness::{Proxy, TestServer, finish, scripts, succeeded};
 use crate::schema;
 
-/// How long a script may take; one that works takes a few seconds. What it waits for itself has shorter ends.
+/// How long a script may take; a working one takes a few seconds. Its own waits are shorter.
 const LONGEST: Duration = Duration::from_secs(300);
 
 fn sdk(program: &Path, script: &Path) {
@@ -42,7 +42,7 @@ fn an_older_typescript_sdk() {
 fn remote(change: impl FnOnce(&mut Command), program: &Path) {
     let project = TempProject::new();
     project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"edit": "ask", "bash": "ask"}}"#);
-    let served = Served::with(project, |_| {});
+    let served = TestServer::with(project, |_| {});
     let mut command = served.project.command(program);
     change(&mut command);
     command.env("TREFOIL_URL", &served.url).env("TREFOIL_DIRECTORY", served.project.directory());
@@ -53,7 +53,7 @@ fn remote(change: impl FnOnce(&mut Command), program: &Path) {
 fn the_current_typescript_sdk_over_http_and_a_websocket() {
     let script = scripts().join("acp-remote.mjs");
     for way in ["http", "ws"] {
-        // Older versions of Node.js have sockets only if they are told to.
+        // Older versions of Node.js have WebSockets only behind a flag.
         let change = |node: &mut Command| {
             node.arg("--experimental-websocket").arg(&script).arg(way);
         };
@@ -86,7 +86,7 @@ fn the_python_sdk() {
 
 /// Drives an agent in its own process, in front of a server, or in that server.
 fn commands(way: &str) {
-    let served = Served::start();
+    let served = TestServer::start();
     let python = peer::acp_python(&testkit::target_folder()).unwrap();
     let mut command = served.project.command(python);
     command.arg(peer::sources().join("acp_commands.py")).arg(way).env("TREFOIL_BIN", env!("CARGO_BIN_EXE_trefoil"));
@@ -96,21 +96,21 @@ fn commands(way: &str) {
 }
 
 #[test]
-fn the_python_sdk_hears_of_commands_as_they_are_written() {
+fn the_python_sdk_is_told_of_new_commands() {
     commands("own");
 }
 
 #[test]
-fn the_python_sdk_hears_of_the_commands_of_a_server() {
+fn the_python_sdk_is_told_of_a_servers_commands() {
     for way in ["attach", "http"] {
         commands(way);
     }
 }
 
-/// The methods of the requests that were made, by their ids.
+/// The methods of the sent requests, by their ids.
 type Asked = Arc<Mutex<HashMap<u64, String>>>;
 
-/// Whether the schema allows what the agent says. The editor announced nothing unstable.
+/// Whether the schema allows the agent's messages. The editor announced nothing unstable.
 fn check(message: &Value, asked: &Asked) -> Result<(), String> {
     let (id, params) = (&message["id"], &message["params"]);
     match message["method"].as_str() {
@@ -130,10 +130,10 @@ pub struct Agent {
     pub stdin: Option<ChildStdin>,
     lines: Receiver<Value>,
     asked: Asked,
-    /// Fails if the agent says what the schema does not allow.
+    /// Checks the agent's messages against the schema.
     reader: Option<JoinHandle<()>>,
     next: u64,
-    /// What it said beside answers.
+    /// Its messages that are not answers.
     updates: Vec<Value>,
     /// What it wrote to standard error.
     errors: PathBuf,
@@ -154,9 +154,9 @@ impl Agent {
         let known = asked.clone();
         let reader = std::thread::spawn(move || {
             let mut line = String::new();
-            // A line that was cut off by a kill is none.
+            // A line that a kill cut off does not count.
             while stdout.read_line(&mut line).is_ok() && line.ends_with('\n') {
-                // Nothing but the protocol is ever printed there.
+                // Only the protocol is printed there.
                 let message = serde_json::from_str(&line).unwrap_or_else(|_| panic!("printed: {line}"));
                 check(&message, &known).unwrap_or_else(|error| panic!("{error}"));
                 if sender.send(message).is_err() {
@@ -182,7 +182,7 @@ impl Agent {
         id
     }
 
-    /// The next message that fits; those before it are kept.
+    /// The next matching message; those before it are kept.
     #[track_caller]
     pub fn message(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let limit = Instant::now() + WAIT;
@@ -221,7 +221,7 @@ impl Agent {
         made["sessionId"].as_str().unwrap().to_owned()
     }
 
-    /// A session that brings the test server along, as `s`.
+    /// A session with the test server as `s`.
     fn session_with_server(&mut self, project: &TempProject) -> String {
         let program = testkit::mcp_server(project.path());
         let servers = json!([{"name": "s", "command": "python3", "args": [program, "polite"], "env": []}]);
@@ -300,7 +300,7 @@ fn it_ends_with_its_editor_and_leaves_no_process() {
             Some(signal) => {
                 let pid = rustix::process::Pid::from_raw(agent.child.id().try_into().unwrap()).unwrap();
                 rustix::process::kill_process(pid, signal).unwrap();
-                // Somebody is there to be told.
+                // A client listens.
                 let error = agent.answer(prompt)["error"]["message"].as_str().unwrap().to_owned();
                 assert!(error.contains("stopping") && error.contains("opened again"), "{error}");
             }
@@ -336,7 +336,7 @@ fn a_session_survives_kill_9() {
     let mut other = Agent::start(&project, |_| {});
     other.ask("session/load", json!({"sessionId": session, "cwd": project.directory(), "mcpServers": []}));
     assert!(other.text().starts_with(&shown), "{} is not {shown}", other.text());
-    // What was cut off goes on, and says that its command was.
+    // The interrupted turn continues, and its command is marked as interrupted.
     other.until(|update| update["status"] == "failed");
     while !other.text().ends_with("After.") {
         other.until(|update| update["sessionUpdate"] == "agent_message_chunk");
@@ -345,7 +345,7 @@ fn a_session_survives_kill_9() {
 
 #[test]
 fn it_works_in_front_of_a_server_and_both_show_the_same() {
-    let served = Served::start();
+    let served = TestServer::start();
     let mut agent = Agent::start(&served.project, |command| {
         command.args(["--attach", &served.url]);
     });
@@ -368,7 +368,7 @@ fn it_works_in_front_of_a_server_and_both_show_the_same() {
 fn an_editor_and_a_server_have_one_log() {
     let project = TempProject::new();
     project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"bash": "ask"}}"#);
-    let served = Served::with(project, |_| {});
+    let served = TestServer::with(project, |_| {});
     let directory = served.project.directory();
     let mut agent = Agent::start(&served.project, |_| {});
     assert!(!listens(agent.child.id()), "an agent opens no port");
@@ -422,7 +422,7 @@ fn listens(pid: u32) -> bool {
 fn a_cut_connection_loses_nothing_and_repeats_nothing() {
     let project = TempProject::new();
     project.write_home(".config/trefoil/trefoil.json", r#"{"permission": {"bash": {"*": "allow", "date*": "ask"}}}"#);
-    let served = Served::with(project, |_| {});
+    let served = TestServer::with(project, |_| {});
     let proxy = Proxy::start(served.address());
     let mut agent = Agent::start(&served.project, |command| {
         command.args(["--attach", &proxy.url()]);
@@ -431,7 +431,7 @@ fn a_cut_connection_loses_nothing_and_repeats_nothing() {
     let words = |range: std::ops::Range<u32>| range.map(|n| format!("w{n} ")).collect::<String>();
     let marker = served.project.path().join("ran");
     let append = format!("echo ran >> {}", marker.display());
-    // Slowly, so that it is cut in the middle; whoever is the faster, everything comes once.
+    // Slowly, so that it is cut in the middle; whichever side is faster, everything comes once.
     let speaks =
         |command: &str| json!({"chunks": 150, "chunk_delay_ms": 10, "tools": [["bash", {"command": command}]]});
     let asks = json!({"tools": [["bash", {"command": "date -u > stamp"}]]});
@@ -442,7 +442,7 @@ fn a_cut_connection_loses_nothing_and_repeats_nothing() {
             agent.until(|update| update["sessionUpdate"] == "agent_message_chunk");
         }
     };
-    // Cut and mended at once, twice.
+    // Cut and restored at once, twice.
     for word in ["w20 ", "w60 "] {
         reaches(&mut agent, word);
         proxy.cut();
@@ -454,7 +454,7 @@ fn a_cut_connection_loses_nothing_and_repeats_nothing() {
     let stored = || served.send("GET", &format!("/session/{session}/message"), None).1;
     until("the server's second step", || stored().as_array().unwrap().len() >= 3);
     proxy.mend();
-    // Cut while a permission is asked for: the answer is given when nobody is reached.
+    // Cut while a permission is requested: the answer is given while the server cannot be reached.
     let asked = agent.message("a question", |message| message["method"] == "session/request_permission");
     proxy.cut();
     let allow = json!({"outcome": {"outcome": "selected", "optionId": "once"}});
@@ -464,7 +464,7 @@ fn a_cut_connection_loses_nothing_and_repeats_nothing() {
     let end = agent.answer(id);
     assert_eq!(end["result"]["stopReason"], "end_turn", "{end}");
     assert_eq!(agent.text(), format!("{}{}The end.", words(0..150), words(0..150)));
-    // Every call begins once and ends once, in its order, and was run once.
+    // Every call starts once and ends once, in order, and ran once.
     let calls = agent.updates.iter().map(|message| &message["params"]["update"]);
     let calls = calls.filter(|update| {
         update["sessionUpdate"] == "tool_call" || matches!(update["status"].as_str(), Some("completed" | "failed"))
@@ -479,7 +479,7 @@ fn a_cut_connection_loses_nothing_and_repeats_nothing() {
     assert_eq!(std::fs::read_to_string(marker).unwrap(), "ran\n");
     let users = stored().as_array().unwrap().iter().filter(|message| message["info"]["role"] == "user").count();
     assert_eq!(users, 1);
-    // A cancel that is said while nobody is reached is heard.
+    // A cancel that is sent while the server cannot be reached takes effect.
     let id = agent.prompt(&session, &json!([{"text": "Stays.", "hold": served.project.path().join("never")}]));
     reaches(&mut agent, "Stays.");
     proxy.cut();
@@ -491,8 +491,8 @@ fn a_cut_connection_loses_nothing_and_repeats_nothing() {
 }
 
 #[test]
-fn servers_of_a_session_are_that_sessions_alone_on_a_server_too() {
-    let served = Served::start();
+fn mcp_servers_of_a_session_stay_private_on_a_server_too() {
+    let served = TestServer::start();
     let mut agent = Agent::start(&served.project, |command| {
         command.args(["--attach", &served.url]);
     });
@@ -501,24 +501,24 @@ fn servers_of_a_session_are_that_sessions_alone_on_a_server_too() {
     assert_eq!(served.send("GET", "/mcp", None).1, json!({}), "the directory has none");
     drop(agent.stdin.take());
     assert!(agent.ends().success());
-    // They were the server's processes, and went with the client.
+    // They were the server's processes, and ended with the client.
     until("the end of the servers", || !Path::new(&format!("/proc/{pid}")).exists());
 }
 
 #[test]
-fn servers_of_a_session_are_there_again_when_the_server_was_started_anew() {
-    let mut served = Served::start();
+fn mcp_servers_of_a_session_return_after_a_restart_of_the_server() {
+    let mut served = TestServer::start();
     let mut agent = Agent::start(&served.project, |command| {
         command.args(["--attach", &served.url]);
     });
     let session = agent.session_with_server(&served.project);
     let before = agent.server(&session);
     served.restart();
-    // Used at once, whether the agent has noticed or not.
+    // Used at once, whether or not the agent has noticed.
     let after = agent.server(&session);
     assert_ne!(before, after);
     assert_eq!(agent.server(&session), after, "they are started once");
-    // Not used: the agent notices, for turns that go on and for others who look.
+    // Not used: the agent notices, for turns that continue and for other clients.
     served.restart();
     let commands = format!("/session/{session}/command");
     until("the server's commands", || {
@@ -530,7 +530,7 @@ fn servers_of_a_session_are_there_again_when_the_server_was_started_anew() {
 }
 
 #[test]
-fn a_login_stores_a_key_that_is_found() {
+fn a_login_stores_a_key_that_is_used() {
     let project = TempProject::new();
     let mut command = project.command(env!("CARGO_BIN_EXE_trefoil"));
     command.args(["acp", "--login"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

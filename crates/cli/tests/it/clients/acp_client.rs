@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use testkit::{ModelServer, Reply, TempProject};
 
-use super::rig::{OPENCODE_LONGEST, finish, opencode, succeeded};
+use super::harness::{OPENCODE_LONGEST, finish, opencode, succeeded};
 
 fn client(project: &TempProject, model: &ModelServer) -> Command {
     let agent = opencode(project);
@@ -14,13 +14,13 @@ fn client(project: &TempProject, model: &ModelServer) -> Command {
     let mut config = model.config();
     config["permission"] = json!({ "edit": "ask", "bash": "ask" });
     command.env("OPENCODE_CONFIG_CONTENT", config.to_string());
-    // Whatever it wants to fetch ends on this machine.
+    // All its requests stay on this machine.
     command.env("HTTPS_PROXY", "http://127.0.0.1:9");
     command.args(["acp-client", "--json", "--agent"]).arg(format!("exec '{}' acp", agent.get_program().display()));
     command
 }
 
-/// Runs the client beside the model.
+/// Runs the client while the model server runs.
 async fn lines(mut command: Command, args: &[&str]) -> Vec<Value> {
     command.args(args);
     let output = tokio::task::spawn_blocking(move || finish(command, OPENCODE_LONGEST)).await.unwrap();

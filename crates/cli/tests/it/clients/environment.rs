@@ -1,4 +1,4 @@
-//! What programs that the server starts see of its environment.
+//! What programs started by the server see of its environment.
 
 use std::io::BufRead as _;
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use testkit::{TempProject, WAIT, until};
 
-use super::rig::{Served, finish, succeeded};
+use super::harness::{TestServer, finish, succeeded};
 
-/// Nobody gets these: those of the server, and what the configuration hides.
+/// No program gets these: the server's own variables, and those that the configuration hides.
 const SECRETS: [(&str, &str); 7] = [
     ("OPENCODE_SERVER_PASSWORD", "pw-of-opencode"),
     ("TREFOIL_SERVER_PASSWORD", "pw-of-trefoil"),
@@ -23,7 +23,7 @@ const SECRETS: [(&str, &str); 7] = [
 /// `somebody:pw-of-trefoil`.
 const BASIC: (&str, &str) = ("authorization", "Basic c29tZWJvZHk6cHctb2YtdHJlZm9pbA==");
 
-fn send(served: &Served, method: &str, path: &str, body: Option<Value>) -> Value {
+fn send(served: &TestServer, method: &str, path: &str, body: Option<Value>) -> Value {
     let (status, text) = served.raw(method, path, &[BASIC, ("content-type", "application/json")], body.as_ref());
     assert!(status < 500, "{method} {path}: {status} {text}");
     serde_json::from_str(&text).unwrap_or_default()
@@ -34,7 +34,7 @@ fn no_program_sees_the_secrets_of_the_server() {
     let project = TempProject::new();
     let folder = project.root().join("seen");
     std::fs::create_dir(&folder).unwrap();
-    // Its own environment, and that of whoever started it: a supervisor, or git.
+    // Its own environment, and that of its parent: a supervisor, or git.
     let dump = |name: &str| {
         let file = folder.join(name).display().to_string();
         format!("(env; tr '\\0' '\\n' < /proc/$PPID/environ) > {file}.part; mv {file}.part {file}")
@@ -51,7 +51,7 @@ fn no_program_sees_the_secrets_of_the_server() {
         })
         .to_string(),
     );
-    // What is hidden cannot be shown again, and a repository that nobody trusts may hide more.
+    // A hidden variable stays hidden, and an untrusted repository may hide more.
     project.write("trefoil.json", json!({"env": {"hide": ["VENDOR_*"]}}).to_string());
     project.write(".trefoil/trefoil.json", json!({"env": {"hide": []}}).to_string());
     project.write_home(
@@ -64,7 +64,7 @@ fn no_program_sees_the_secrets_of_the_server() {
     let _ = std::fs::remove_file(folder.join("git"));
     project.write("a.txt", "two\n");
 
-    let served = Served::with(project, |command| {
+    let served = TestServer::with(project, |command| {
         command.envs(SECRETS).env("OPENAI_API_KEY", "kept-as-it-is");
     });
     let session = send(&served, "POST", "/session", Some(json!({})));
@@ -96,10 +96,10 @@ fn no_program_sees_the_secrets_of_the_server() {
     }
 }
 
-/// A command could read what the server was started with: it is a process of the same user.
+/// A command is a process of the same user, so it could read the server's initial environment.
 #[test]
 fn a_command_cannot_read_the_environment_of_the_server_itself() {
-    // Root may read everything, so the server runs as somebody else.
+    // Root may read everything, so the server runs as another user.
     let project = TempProject::without_git();
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");

@@ -1,13 +1,13 @@
-//! Requests that Schemathesis makes from our own description of the API: right ones, wrong ones and nonsense. None of them
-//! may break the server, and no answer may be one that the description does not have.
+//! Requests that Schemathesis generates from our own description of the API: valid, invalid and nonsense. None of them may break the
+//! server, and every answer must match the description.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::rig::{Served, finish, succeeded};
+use super::harness::{TestServer, finish, succeeded};
 
-/// Each takes about a minute, and on a busy machine many more.
+/// Each takes about a minute, and much longer on a busy machine.
 const LONGEST: Duration = Duration::from_secs(1200);
 
 #[test]
@@ -20,9 +20,9 @@ fn seven_thousand_generated_requests_that_change_something_break_nothing() {
     generated(&["--exclude-method", "GET"], 7_000);
 }
 
-/// Sends requests to the operations that `selection` leaves, at least `enough` of them.
+/// Sends at least `enough` requests to the operations that `selection` leaves.
 fn generated(selection: &[&str], enough: u64) {
-    let served = Served::start();
+    let served = TestServer::start();
     let program = peer::schemathesis(&testkit::target_folder());
     let program = program.unwrap_or_else(|error| panic!("Schemathesis is needed here: {error}"));
     let mut generator = served.project.command(program);
@@ -39,7 +39,7 @@ fn generated(selection: &[&str], enough: u64) {
 }
 
 /// Something of each kind that a path can name.
-fn known(served: &Served) -> Value {
+fn known(served: &TestServer) -> Value {
     let session = created(served, "/session", json!({"title": "Known"}));
     let prompt = json!({"parts": [{"type": "text", "text": "Hello"}]});
     let (status, answer) = served.send("POST", &format!("/session/{session}/message"), Some(&prompt));
@@ -56,14 +56,14 @@ fn known(served: &Served) -> Value {
     })
 }
 
-fn created(served: &Served, path: &str, body: Value) -> String {
+fn created(served: &TestServer, path: &str, body: Value) -> String {
     let (status, answer) = served.send("POST", path, Some(&body));
     assert_eq!(status, 200, "{answer}");
     answer["id"].as_str().unwrap().to_owned()
 }
 
 /// How many requests the server has answered.
-fn requests(served: &Served) -> u64 {
+fn requests(served: &TestServer) -> u64 {
     let (status, metrics) = served.raw("GET", "/metrics", &[], None);
     assert_eq!(status, 200, "{metrics}");
     let counters = metrics.lines().filter(|line| line.starts_with("trefoil_requests_total{"));

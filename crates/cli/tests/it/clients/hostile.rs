@@ -1,5 +1,5 @@
-//! Repositories whose configuration, attributes and hooks name programs: no git that the server runs starts one, wherever it
-//! runs git, until the repository is trusted.
+//! Repositories whose configuration, attributes and hooks name programs: git starts none of them, wherever the server runs it, until
+//! the repository is trusted.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use testkit::{TempProject, WAIT, until};
 
-use super::rig::{Served, finish, succeeded};
+use super::harness::{TestServer, finish, succeeded};
 
-/// Hooks that some git command or other runs.
+/// Hooks that git commands run.
 const HOOKS: [&str; 14] = [
     "applypatch-msg",
     "commit-msg",
@@ -78,7 +78,7 @@ struct Hostile {
 }
 
 impl Hostile {
-    /// A repository with all of it.
+    /// A repository with all of these.
     fn new() -> Self {
         let project = TempProject::new();
         let marks = project.root().join("marks");
@@ -137,7 +137,7 @@ impl Hostile {
         succeeded(&finish(git, WAIT));
     }
 
-    /// A value in which the program leaves a mark by that name.
+    /// A setting whose program leaves a mark of that name.
     fn program(&self, name: &str, value: &str) -> String {
         let number = self.count.replace(self.count.get() + 1);
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -167,14 +167,14 @@ impl Hostile {
     }
 }
 
-fn ok(served: &Served, method: &str, path: &str, body: Option<Value>) -> Value {
+fn ok(served: &TestServer, method: &str, path: &str, body: Option<Value>) -> Value {
     let (status, answer) = served.send(method, path, body.as_ref());
     assert_eq!(status, 200, "{method} {path}: {answer}");
     answer
 }
 
-/// Everything that runs git, each with a look at the marks.
-fn everything(served: &Served, looked: &dyn Fn(&str)) {
+/// Everything that runs git; checks the marks after each.
+fn everything(served: &TestServer, looked: &dyn Fn(&str)) {
     for path in [
         "/vcs",
         "/vcs/status",
@@ -204,7 +204,7 @@ fn everything(served: &Served, looked: &dyn Fn(&str)) {
     looked("worktree reset");
     ok(served, "DELETE", "/experimental/worktree", Some(json!({"directory": directory})));
     looked("worktree remove");
-    // A subagent in a worktree of its own: it is made, filled, changed, committed, compared, merged and removed.
+    // A subagent in a worktree of its own, which is created, filled, changed, committed, compared, merged and removed.
     let session = ok(served, "POST", "/session", Some(json!({})));
     let session = session["id"].as_str().unwrap();
     let write = json!([{"tools": [["write", {"filePath": "b.two", "content": "one\nfrom the subagent\nthree\n"}]]}, {"text": "done"}]);
@@ -219,7 +219,7 @@ fn everything(served: &Served, looked: &dyn Fn(&str)) {
     let diff = ok(served, "GET", &format!("/session/{child}/worktree"), None);
     assert!(diff["patch"].as_str().unwrap().contains("+from the subagent"), "{diff}");
     looked("isolation diff");
-    // Both sides changed the line, so it may be refused; it is tried all the same.
+    // Both sides changed the line, so the merge may be refused; it is tried nevertheless.
     served.send("POST", &format!("/session/{child}/worktree"), None);
     looked("isolation merge");
     ok(served, "DELETE", &format!("/session/{child}/worktree"), None);
@@ -231,7 +231,7 @@ const APART: &str = r#"{"agent": {"apart": {"description": "x", "mode": "subagen
 #[test]
 fn a_repository_starts_nothing_wherever_git_runs() {
     let hostile = Hostile::new();
-    // It is what it seems: whoever runs git there by hand starts programs.
+    // The repository is really hostile: git run by hand there starts programs.
     for file in ["a.txt", "c.three", "d.four", "e.five", "f.six", "nested"] {
         for command in [&["status"][..], &["diff", "--ext-diff"]] {
             let mut git = hostile.project.command("git");
@@ -248,7 +248,7 @@ fn a_repository_starts_nothing_wherever_git_runs() {
     hostile.forget();
     hostile.project.write_home(".config/trefoil/trefoil.json", APART);
     let Hostile { project, marks, count } = hostile;
-    let served = Served::with(project, |_| {});
+    let served = TestServer::with(project, |_| {});
     let looked = |place: &str| {
         let found: Vec<_> = std::fs::read_dir(&marks).unwrap().flatten().map(|mark| mark.file_name()).collect();
         assert!(found.is_empty(), "{place} started {found:?}");
@@ -259,7 +259,7 @@ fn a_repository_starts_nothing_wherever_git_runs() {
 }
 
 #[test]
-fn a_setting_that_moves_the_tree_moves_nothing() {
+fn a_setting_that_moves_the_work_tree_has_no_effect() {
     let project = TempProject::new();
     let elsewhere = project.root().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
@@ -268,7 +268,7 @@ fn a_setting_that_moves_the_tree_moves_nothing() {
     project.commit("files");
     project.git(&["config", "core.worktree", elsewhere.to_str().unwrap()]);
     project.write("kept", "two\n");
-    let served = Served::with(project, |_| {});
+    let served = TestServer::with(project, |_| {});
     let status = ok(&served, "GET", "/vcs/status", None);
     let files: Vec<_> = status.as_array().unwrap().iter().map(|file| file["file"].as_str().unwrap()).collect();
     assert_eq!(files, ["kept"]);
@@ -278,7 +278,7 @@ fn a_setting_that_moves_the_tree_moves_nothing() {
     assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 1);
 }
 
-/// A repository with a filter that turns `one` into `eno`, set up by whoever.
+/// A repository with a filter that turns `one` into `eno`, configured in one place or another.
 fn filtered(global: bool) -> TempProject {
     let project = TempProject::new();
     let filter = "[filter \"back\"]\n\tclean = rev\n\tsmudge = rev\n\trequired = true\n";
@@ -296,7 +296,7 @@ fn filtered(global: bool) -> TempProject {
     project
 }
 
-fn patch_of(served: &Served) -> String {
+fn patch_of(served: &TestServer) -> String {
     let (status, patch) = served.raw("GET", "/vcs/diff/raw", &[], None);
     assert_eq!(status, 200, "{patch}");
     patch
@@ -304,9 +304,9 @@ fn patch_of(served: &Served) -> String {
 
 #[test]
 fn the_users_own_filters_and_those_that_are_trusted_work() {
-    let served = Served::with(filtered(true), |_| {});
+    let served = TestServer::with(filtered(true), |_| {});
     assert!(patch_of(&served).contains("-eno\n+rehtona\n"), "the user's own filter runs");
-    let served = Served::with(filtered(false), |_| {});
+    let served = TestServer::with(filtered(false), |_| {});
     assert!(patch_of(&served).contains("-eno\n+another\n"), "that of a repository does not");
     let mut trust = served.project.command(env!("CARGO_BIN_EXE_trefoil"));
     trust.args(["trust", "--yes"]);
@@ -318,12 +318,12 @@ fn the_users_own_filters_and_those_that_are_trusted_work() {
     let tree = ok(&served, "POST", "/experimental/worktree", Some(json!({"name": "x"})));
     let file = Path::new(tree["directory"].as_str().unwrap()).join("a.txt");
     until("the worktree has its files", || std::fs::read_to_string(&file).is_ok_and(|text| text == "one\n"));
-    // What was trusted is this program, not another one by the same name.
+    // Trust covers this program, not another one of the same name.
     served.project.git(&["config", "filter.back.clean", "tac"]);
     assert!(patch_of(&served).contains("-eno\n+another\n"));
-    // A repository cannot put its own program in the place of the user's.
+    // A repository cannot replace the user's program by its own.
     let project = filtered(true);
     project.git(&["config", "filter.back.clean", "tac"]);
-    let served = Served::with(project, |_| {});
+    let served = TestServer::with(project, |_| {});
     assert!(patch_of(&served).contains("-eno\n+rehtona\n"));
 }

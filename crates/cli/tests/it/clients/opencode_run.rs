@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::rig::{OPENCODE_LONGEST, Served, opencode, succeeded};
+use super::harness::{OPENCODE_LONGEST, TestServer, opencode, succeeded};
 
-fn run(served: &Served, args: &[&str], prompt: &str) -> String {
+fn run(served: &TestServer, args: &[&str], prompt: &str) -> String {
     let mut command = opencode(&served.project);
     command.args(["run", "--attach", &served.url]).args(args).arg(prompt);
     succeeded(&served.heard_by(command, OPENCODE_LONGEST))
@@ -15,8 +15,8 @@ fn lines(output: &str) -> Vec<Value> {
 }
 
 #[test]
-fn run_prints_the_answer_and_goes_on_with_a_session() {
-    let served = Served::start();
+fn run_prints_the_answer_and_continues_a_session() {
+    let served = TestServer::start();
     let answer = run(&served, &[], "greet me");
     assert_eq!(answer.trim(), "Good morning from Trefoil.");
 

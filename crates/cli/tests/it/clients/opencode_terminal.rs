@@ -8,35 +8,35 @@ use std::time::Instant;
 use serde_json::json;
 use testkit::{TempProject, WAIT};
 
+use super::harness::{OPENCODE_LONGEST, TestServer, finish, opencode, succeeded};
 use super::recorder::Recorder;
-use super::rig::{OPENCODE_LONGEST, Served, finish, opencode, succeeded};
 
-/// A program on a screen of its own, which is tmux's (`apt-get install tmux`). Ends when dropped.
+/// A program on a tmux screen (`apt-get install tmux`). Ends when dropped.
 pub struct Screen {
     socket: String,
-    drawn: Drawn,
+    drawn: DrawListener,
 }
 
-/// Hears from tmux whenever something was drawn.
-struct Drawn {
+/// Tells when tmux has drawn something.
+struct DrawListener {
     control: Child,
     news: Receiver<()>,
 }
 
-impl Drawn {
-    /// Listens to the screen behind a socket, through tmux's control mode.
+impl DrawListener {
+    /// Listens to the screen of a socket, in tmux's control mode.
     fn listen(socket: &str) -> Self {
         let mut control = tmux(socket, &["-C", "attach"]);
         let mut control = control.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(control.stdout.take().unwrap()).split(b'\n');
-        // One word is enough for all that was drawn since the last look.
+        // One signal is enough for everything since the last look.
         let (sender, news) = sync_channel(1);
         std::thread::spawn(move || lines.flatten().for_each(|_| _ = sender.try_send(())));
         Self { control, news }
     }
 }
 
-impl Drop for Drawn {
+impl Drop for DrawListener {
     fn drop(&mut self) {
         let _ = self.control.kill();
         let _ = self.control.wait();
@@ -50,12 +50,12 @@ fn tmux(socket: &str, args: &[&str]) -> Command {
 }
 
 impl Screen {
-    fn attach(served: &Served) -> Self {
+    fn attach(served: &TestServer) -> Self {
         Self::attach_to(served, &served.url)
     }
 
-    /// Attaches to an address that leads to the server.
-    fn attach_to(served: &Served, url: &str) -> Self {
+    /// Attaches to the server at an address.
+    fn attach_to(served: &TestServer, url: &str) -> Self {
         let mut client = opencode(&served.project);
         client.args(["attach", url, "--dir", &served.project.directory()]);
         Self::start(&served.project, &client, (120, 40))
@@ -74,15 +74,15 @@ impl Screen {
         tmux.args(["TERM=xterm-256color", "COLORTERM=truecolor"]).arg(program.get_program()).args(program.get_args());
         tmux.current_dir(project.path());
         succeeded(&finish(tmux, WAIT));
-        Self { drawn: Drawn::listen(&socket), socket }
+        Self { drawn: DrawListener::listen(&socket), socket }
     }
 
-    /// Gives the screen another width.
+    /// Changes the width of the screen.
     pub fn resize(&self, columns: u16) {
         succeeded(&finish(self.tmux(&["resize-window", "-x", &columns.to_string()]), WAIT));
     }
 
-    /// Everything that was ever on the screen, lines that it broke in one piece.
+    /// Everything that was ever on the screen, with wrapped lines joined.
     pub fn history(&self) -> String {
         succeeded(&finish(self.tmux(&["capture-pane", "-p", "-J", "-S", "-"]), WAIT))
     }
@@ -95,7 +95,7 @@ impl Screen {
         succeeded(&finish(self.tmux(&["capture-pane", "-p"]), WAIT))
     }
 
-    /// Waits until the screen is as wanted; gives it.
+    /// Waits until the screen is as wanted; returns it.
     #[track_caller]
     pub fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
@@ -119,21 +119,21 @@ impl Screen {
         succeeded(&finish(self.tmux(&["send-keys", key]), WAIT));
     }
 
-    /// Types a text; it stands there then.
+    /// Types a text, and waits until it shows.
     #[track_caller]
     fn types(&self, text: &str) {
         succeeded(&finish(self.tmux(&["send-keys", "-l", text]), WAIT));
         self.shows(text);
     }
 
-    /// Types a prompt; sends it once it stands there.
+    /// Types a prompt, and sends it once it shows.
     #[track_caller]
     fn prompt(&self, text: &str) {
         self.types(text);
         self.key("Enter");
     }
 
-    /// Runs a command of the client; gives what it then shows.
+    /// Runs a command of the client; returns what it then shows.
     #[track_caller]
     fn command(&self, name: &str, shows: &str) {
         self.prompt(name);
@@ -152,7 +152,7 @@ fn the_terminal_client_prompts_answers_a_permission_and_switches_agents() {
     let project = testkit::TempProject::new();
     let config = json!({"permission": {"bash": "ask"}});
     project.write_home(".config/trefoil/trefoil.json", config.to_string());
-    let served = Served::with(project, |_| {});
+    let served = TestServer::with(project, |_| {});
     let (_, known) = served.send("POST", "/session", Some(&json!({"title": "Known to the terminal"})));
     let screen = Screen::attach(&served);
     screen.shows("Ask anything");
@@ -192,7 +192,7 @@ fn the_terminal_client_prompts_answers_a_permission_and_switches_agents() {
 fn every_request_of_the_terminal_client_is_known() {
     let project = testkit::TempProject::new();
     project.write("notes/groceries.md", "milk\n");
-    let served = Served::with(project, |_| {});
+    let served = TestServer::with(project, |_| {});
     let recorder = Recorder::start(served.address());
     let screen = Screen::attach_to(&served, &recorder.url());
     screen.shows("Ask anything");
@@ -220,7 +220,7 @@ fn every_request_of_the_terminal_client_is_known() {
         screen.key("Escape");
         screen.until(&format!("the end of {command}"), |text| !text.contains(shows));
     }
-    // What is not offered says so.
+    // Commands that are not offered say so.
     for (command, notice) in [("/compact", "Compaction is not supported"), ("/undo", "Undo is not supported")] {
         screen.command(command, notice);
     }

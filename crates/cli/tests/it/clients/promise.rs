@@ -1,4 +1,4 @@
-//! What an editor's agent asked, and nobody answered, is decided by nobody else: not by a server that goes on with it, nor by
+//! An unanswered request of an editor's agent is not decided by another process: neither by a server that continues the turn nor by
 //! `run -c`, whatever they may do themselves.
 
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use testkit::{TempProject, WAIT, until};
 
 use super::acp::Agent;
-use super::rig::Served;
+use super::harness::TestServer;
 
 /// The call of a subagent.
 const CHILD: &str = "a task's child";
@@ -26,17 +26,17 @@ enum End {
 struct Case {
     name: &'static str,
     before: Value,
-    steps: fn(&Lab) -> Value,
+    steps: fn(&Fixture) -> Value,
     /// How often it took effect before it asks.
     effects: usize,
 }
 
-struct Lab {
+struct Fixture {
     project: TempProject,
     server: Server,
 }
 
-/// What `webfetch` is to reach. It hangs up on whoever comes, and counts them.
+/// The address for `webfetch`: closes every connection, and counts them.
 struct Server {
     url: String,
     reached: Arc<AtomicUsize>,
@@ -57,7 +57,7 @@ impl Server {
     }
 }
 
-impl Lab {
+impl Fixture {
     fn effects(&self) -> usize {
         effects(&self.project, &self.server)
     }
@@ -70,7 +70,7 @@ impl Lab {
 /// How often a call took effect: lines that it wrote, files elsewhere, connections.
 fn effects(project: &TempProject, server: &Server) -> usize {
     let text = std::fs::read_to_string(project.path().join("made.txt")).unwrap_or_default();
-    // One that hangs up may be tried again.
+    // A closed connection may be retried.
     let reached = usize::from(server.reached.load(Ordering::SeqCst) > 0);
     text.lines().count() + usize::from(project.home().join("made.txt").exists()) + reached
 }
@@ -92,14 +92,14 @@ fn cases() -> Vec<Case> {
         case(
             "webfetch",
             json!({"permission": {"webfetch": "ask"}}),
-            |lab| json!([{"tools": [["webfetch", {"url": lab.server.url, "format": "text"}]]}, {"text": "end"}]),
+            |fixture| json!([{"tools": [["webfetch", {"url": fixture.server.url, "format": "text"}]]}, {"text": "end"}]),
             0,
         ),
         case(
             "external_directory",
             json!({"permission": {"edit": "allow"}}),
-            |lab| {
-                let file = lab.project.home().join("made.txt");
+            |fixture| {
+                let file = fixture.project.home().join("made.txt");
                 json!([{"tools": [["write", {"filePath": file, "content": "x\n"}]]}, {"text": "end"}])
             },
             0,
@@ -123,14 +123,14 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// An agent asks and ends without an answer; then everything is allowed.
-fn left(case: &Case, end: End) -> (Lab, String) {
-    let lab = Lab { project: TempProject::new(), server: Server::start() };
-    lab.project.write("add.sh", "echo x >> made.txt");
-    lab.configure(&case.before);
-    let mut agent = Agent::start(&lab.project, reaching);
-    let session = agent.session(&lab.project.directory());
-    agent.prompt(&session, &(case.steps)(&lab));
+/// An agent asks and ends without an answer; after that, everything is allowed.
+fn left(case: &Case, end: End) -> (Fixture, String) {
+    let fixture = Fixture { project: TempProject::new(), server: Server::start() };
+    fixture.project.write("add.sh", "echo x >> made.txt");
+    fixture.configure(&case.before);
+    let mut agent = Agent::start(&fixture.project, reaching);
+    let session = agent.session(&fixture.project.directory());
+    agent.prompt(&session, &(case.steps)(&fixture));
     agent.message("a question", |message| message["method"] == "session/request_permission");
     match end {
         End::Eof => {
@@ -142,22 +142,22 @@ fn left(case: &Case, end: End) -> (Lab, String) {
             agent.child.wait().unwrap();
         }
     }
-    assert_eq!(lab.effects(), case.effects, "{}", case.name);
-    lab.configure(&json!({"permission": "allow"}));
-    (lab, session)
+    assert_eq!(fixture.effects(), case.effects, "{}", case.name);
+    fixture.configure(&json!({"permission": "allow"}));
+    (fixture, session)
 }
 
 fn reaching(command: &mut Command) {
     command.env("TREFOIL_ALLOW_PRIVATE_FETCH", "1");
 }
 
-/// Has a server go on, gives that answer to what is asked, and sees that it is what counts.
+/// Lets a server continue, gives that answer to the request, and checks that it counts.
 fn served(end: End, reply: &str, more: usize) {
     for case in cases() {
-        let (lab, session) = left(&case, end);
-        let Lab { project, server } = lab;
+        let (fixture, session) = left(&case, end);
+        let Fixture { project, server } = fixture;
         let (directory, home) = (project.directory(), project.home());
-        let served = Served::with(project, |command| {
+        let served = TestServer::with(project, |command| {
             reaching(command);
             // Anywhere.
             command.current_dir(home);
@@ -200,22 +200,22 @@ fn a_server_runs_it_once_when_somebody_says_yes() {
     served(End::Kill, "once", 1);
 }
 
-/// Without a terminal nobody can be asked: it is denied, and that is what is printed.
+/// Without a terminal nobody can be asked: the request is denied, and the output says so.
 fn run(end: End) {
     for case in cases() {
-        let (lab, session) = left(&case, end);
-        let mut command = lab.project.command(env!("CARGO_BIN_EXE_trefoil"));
+        let (fixture, session) = left(&case, end);
+        let mut command = fixture.project.command(env!("CARGO_BIN_EXE_trefoil"));
         command.args(["run", "-c"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         reaching(&mut command);
         let output = testkit::finish("run", command.spawn().unwrap(), WAIT);
         let printed = String::from_utf8_lossy(&output.stderr);
         assert!(printed.contains("denied: "), "{}: {end:?}\n{printed}", case.name);
-        assert_eq!(lab.effects(), case.effects, "{}: {end:?}\n{printed}", case.name);
-        let mut command = lab.project.command(env!("CARGO_BIN_EXE_trefoil"));
+        assert_eq!(fixture.effects(), case.effects, "{}: {end:?}\n{printed}", case.name);
+        let mut command = fixture.project.command(env!("CARGO_BIN_EXE_trefoil"));
         command.args(["session", "export", &session]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let export = testkit::finish("export", command.spawn().unwrap(), WAIT);
         let export: Value = serde_json::from_slice(&export.stdout).unwrap();
-        // Whoever called a subagent is told, and goes on.
+        // The caller of a subagent is told, and continues.
         let code = if case.name == CHILD { 0 } else { 4 };
         assert_eq!(output.status.code(), Some(code), "{}: {end:?}\n{printed}", case.name);
         let says = export.to_string();
@@ -233,7 +233,7 @@ fn a_run_without_a_terminal_denies_what_was_asked_by_an_agent_that_ended() {
     run(End::Eof);
 }
 
-/// What clients bring over HTTP lifts no denial, and no session below another one may do more than that.
+/// Rules that clients send over HTTP lift no denial, and no session may do more than the one above it.
 #[test]
 fn no_rule_over_http_lifts_a_denial() {
     let project = TempProject::new();
@@ -241,7 +241,7 @@ fn no_rule_over_http_lifts_a_denial() {
     let bound = json!({"mode": "primary", "permission": {"bash": "deny"}});
     let config = json!({"agent": {"free": free, "bound": bound, "worker": {"mode": "all"}}});
     project.write_home(".config/trefoil/trefoil.json", config.to_string());
-    let served = Served::with(project, |_| {});
+    let served = TestServer::with(project, |_| {});
     let post = |path: &str, body: Value| {
         let (status, answer) = served.send("POST", path, Some(&body));
         assert_eq!(status, 200, "{path}: {answer}");
@@ -260,7 +260,7 @@ fn no_rule_over_http_lifts_a_denial() {
     let (status, _) = served.send("PATCH", &format!("/session/{lifted}"), Some(&json!({ "permission": allow })));
     assert_eq!(status, 200);
     say(&lifted, touch("bound", json!({})));
-    // A subagent, which a client talks to afterwards, a session below it, and copies of both.
+    // A subagent that a client talks to afterwards, a session below it, and copies of both.
     let call = json!({"description": "d", "prompt": "SCRIPT: []", "subagent_type": "worker"});
     let text = format!("SCRIPT: {}", json!([{"tools": [["task", call]]}, {"text": "end"}]));
     say(&lifted, json!({"agent": "bound", "parts": [{"type": "text", "text": text}]}));
@@ -275,7 +275,7 @@ fn no_rule_over_http_lifts_a_denial() {
         assert!(!made.exists(), "{id}");
     }
     assert!(!made.exists());
-    // It can be done where nothing denies it.
+    // It works where nothing denies it.
     say(&session(json!({})), touch("free", json!({})));
     assert!(made.exists());
 }

@@ -1,4 +1,4 @@
-//! A proxy that notes every request and how it was answered.
+//! A proxy that records every request and its status.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ pub struct Exchange {
     pub status: u16,
 }
 
-/// Stands between a client and a server. Each connection carries one request: the server is told to close it.
+/// A proxy between a client and a server. Each connection carries one request: the server is told to close it.
 pub struct Recorder {
     address: SocketAddr,
     exchanges: Arc<Mutex<Vec<Exchange>>>,
@@ -40,13 +40,13 @@ impl Recorder {
         format!("http://{}", self.address)
     }
 
-    /// All that were answered so far, in the order of their answers.
+    /// All answered requests so far, in the order of their answers.
     pub fn exchanges(&self) -> Vec<Exchange> {
         self.exchanges.lock().unwrap().clone()
     }
 }
 
-/// Passes one request on, and its answer back. Whoever hangs up ends it.
+/// Passes one request on, and its answer back. Ends when either side disconnects.
 fn exchange(mut client: TcpStream, upstream: SocketAddr, noted: &Mutex<Vec<Exchange>>) -> Option<()> {
     let (head, rest) = head(&mut client)?;
     let mut words = head.split(' ');
@@ -57,7 +57,7 @@ fn exchange(mut client: TcpStream, upstream: SocketAddr, noted: &Mutex<Vec<Excha
     server.write_all(format!("{}\r\nconnection: close\r\n\r\n", lines.join("\r\n")).as_bytes()).ok()?;
     server.write_all(&rest).ok()?;
     let (mut from, mut to) = (client.try_clone().ok()?, server.try_clone().ok()?);
-    // The rest of the body. When the client hangs up, the server is told.
+    // The rest of the body. When the client disconnects, so does the proxy.
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut from, &mut to);
         let _ = to.shutdown(Shutdown::Write);
@@ -72,7 +72,7 @@ fn exchange(mut client: TcpStream, upstream: SocketAddr, noted: &Mutex<Vec<Excha
     Some(())
 }
 
-/// Reads until the head is whole; gives it without its last empty line, and what came behind it.
+/// Reads the head of a message; returns it without its last empty line, and what follows it.
 fn head(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];

@@ -1,16 +1,16 @@
-//! Who is kept out: pages of other sites, names that lead here by a trick, other users of this machine.
+//! Who is refused: pages of other sites, rebound host names, other users of this machine.
 
 use testkit::{TempProject, WAIT};
 
-use super::rig::{Served, finish};
+use super::harness::{TestServer, finish};
 
-fn status(served: &Served, headers: &[(&str, &str)]) -> u16 {
+fn status(served: &TestServer, headers: &[(&str, &str)]) -> u16 {
     served.raw("GET", "/session", headers, None).0
 }
 
 #[test]
 fn pages_of_other_sites_cannot_call() {
-    let served = Served::start();
+    let served = TestServer::start();
     for headers in [
         &[("origin", "https://evil.example")][..],
         &[("origin", "null")],
@@ -30,8 +30,8 @@ fn pages_of_other_sites_cannot_call() {
 }
 
 #[test]
-fn a_name_that_was_bound_anew_leads_nowhere() {
-    let served = Served::start();
+fn a_rebound_host_name_is_refused() {
+    let served = TestServer::start();
     let port = served.address().port();
     for host in [format!("evil.example:{port}"), format!("localhost.evil.example:{port}"), "10.0.0.1".into()] {
         assert_eq!(status(&served, &[("host", &host)]), 403, "{host}");
@@ -39,21 +39,21 @@ fn a_name_that_was_bound_anew_leads_nowhere() {
     assert_eq!(status(&served, &[("host", &format!("localhost:{port}"))]), 200);
 }
 
-/// A program that runs as another user, if we can become somebody else.
+/// A program that runs as another user, if this process may switch users.
 fn as_stranger(program: &str) -> Option<std::process::Command> {
     if !rustix::process::getuid().is_root() {
         return None;
     }
     let mut command = std::process::Command::new("setpriv");
-    // Without folders of ours, which it may not look into.
+    // Without our folders, which it may not read.
     command
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", program])
         .env("PATH", "/usr/local/bin:/usr/bin:/bin");
     Some(command)
 }
 
-/// Connects, sends a request and is gone at once, from eight threads: by the time that the server looks, the kernel may have
-/// forgotten whose connection that was. Ends after so many rounds, or so many seconds.
+/// Connects, sends a request and disconnects at once, from eight threads: by the time that the server checks, the kernel may have
+/// forgotten whose connection it was. Ends after that many rounds or seconds.
 const GONE_AT_ONCE: &str = r#"
 import json, socket, struct, sys, threading, time
 host, port, mark = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -84,16 +84,16 @@ print(sum(sent))
 "#;
 
 #[test]
-fn another_user_who_is_gone_at_once_starts_nothing() {
+fn another_user_who_disconnects_at_once_starts_nothing() {
     let Some(mut command) = as_stranger("python3") else { return };
-    let served = Served::start();
+    let served = TestServer::start();
     let (address, mark) = (served.address(), served.project.root().join("ran"));
     command.args(["-c", GONE_AT_ONCE, &address.ip().to_string(), &address.port().to_string()]).arg(&mark);
     let sent: u32 = String::from_utf8(finish(command, WAIT).stdout).unwrap().trim().parse().unwrap();
     assert!(sent > 100, "{sent} requests were sent");
     assert_eq!(served.send("GET", "/pty", None).1, serde_json::json!([]));
     assert!(!mark.exists(), "a stranger ran a command");
-    // What it wanted works, for whom it may.
+    // The same request works for those who may send it.
     let args = ["-c".to_owned(), format!("touch {}", mark.display())];
     served.send("POST", "/pty", Some(&serde_json::json!({"command": "/bin/sh", "args": args})));
     testkit::until("the command runs", || mark.exists());
@@ -102,7 +102,7 @@ fn another_user_who_is_gone_at_once_starts_nothing() {
 #[test]
 fn our_own_clients_are_never_taken_for_strangers() {
     use std::io::{Read as _, Write as _};
-    let served = Served::start();
+    let served = TestServer::start();
     let address = served.address();
     let request = |more: &str| format!("GET /global/health HTTP/1.1\r\nhost: {address}\r\n{more}\r\n");
     let loops: Vec<_> = (0..8)
@@ -112,7 +112,7 @@ fn our_own_clients_are_never_taken_for_strangers() {
                 for round in 0..100 {
                     let mut client = std::net::TcpStream::connect(address).unwrap();
                     client.set_read_timeout(Some(WAIT)).unwrap();
-                    // Some use a connection several times.
+                    // Some reuse a connection.
                     for _ in 0..(number + round) % 3 {
                         client.write_all(again.as_bytes()).unwrap();
                         let mut beginning = [0; 15];
@@ -139,7 +139,7 @@ fn our_own_clients_are_never_taken_for_strangers() {
 #[test]
 fn a_client_that_has_sent_everything_is_answered() {
     use std::io::{Read as _, Write as _};
-    let served = Served::start();
+    let served = TestServer::start();
     let address = served.address();
     let half_closed = |path: &str| {
         let mut client = std::net::TcpStream::connect(address).unwrap();
@@ -155,7 +155,7 @@ fn a_client_that_has_sent_everything_is_answered() {
             assert!(answer.starts_with("HTTP/1.1 200 OK"), "{path}: {answer}");
         }
     }
-    // A stream goes on for it, and ends when it is gone.
+    // A stream continues for it, and ends when it disconnects.
     let mut client = half_closed("/event");
     let mut head = [0; 15];
     client.read_exact(&mut head).unwrap();
@@ -165,7 +165,7 @@ fn a_client_that_has_sent_everything_is_answered() {
     testkit::until("it is gone", || served.gauge("trefoil_subscribers") == 0);
 }
 
-/// Opens more connections than one stranger may have, says how many were refused, and holds them until its input ends.
+/// Opens more connections than one stranger may have, prints how many were refused, and holds them until its input ends.
 const HOLDS_MANY: &str = r#"
 import resource, socket, sys
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -187,7 +187,7 @@ sys.stdin.read()
 #[test]
 fn a_stranger_does_not_use_up_the_connections() {
     let Some(mut command) = as_stranger("python3") else { return };
-    let shut = Served::with(TempProject::new(), |command| {
+    let shut = TestServer::with(TempProject::new(), |command| {
         command.env("OPENCODE_SERVER_PASSWORD", "secret");
     });
     let address = shut.address();
@@ -198,7 +198,7 @@ fn a_stranger_does_not_use_up_the_connections() {
     let mut output = std::io::BufReader::new(stranger.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut output, &mut line).unwrap();
     let refused: u32 = line.trim().parse().unwrap();
-    // While it holds all that it may have, there is room for us.
+    // While it holds all that it may have, there is room for others.
     assert!(refused > 300, "{refused} of 1500 were refused");
     assert_eq!(status(&shut, &[]), 401);
     drop(stranger.stdin.take());
@@ -208,10 +208,10 @@ fn a_stranger_does_not_use_up_the_connections() {
 #[test]
 fn other_users_of_this_machine_need_the_password() {
     if as_stranger("curl").is_none() {
-        // Only root can become somebody else.
+        // Only root can switch users.
         return;
     }
-    let curl = |served: &Served, credentials: Option<&str>| {
+    let curl = |served: &TestServer, credentials: Option<&str>| {
         let mut command = as_stranger("curl").unwrap();
         command.args(["--silent", "--max-time", "50"]);
         command.args(["--output", "/dev/null", "--write-out", "%{http_code}", &format!("{}/session", served.url)]);
@@ -220,10 +220,10 @@ fn other_users_of_this_machine_need_the_password() {
         }
         String::from_utf8(finish(command, WAIT).stdout).unwrap()
     };
-    let served = Served::start();
+    let served = TestServer::start();
     assert_eq!(curl(&served, None), "403");
     assert_eq!(status(&served, &[]), 200);
-    let shut = Served::with(TempProject::new(), |command| {
+    let shut = TestServer::with(TempProject::new(), |command| {
         command.env("OPENCODE_SERVER_PASSWORD", "secret");
     });
     assert_eq!(curl(&shut, None), "401");

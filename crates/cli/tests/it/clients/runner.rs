@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::{ModelServer, Reply, TempProject};
 
-use super::rig::{OPENCODE_LONGEST, finish, opencode, succeeded};
+use super::harness::{OPENCODE_LONGEST, finish, opencode, succeeded};
 
 async fn trefoil(project: &TempProject, args: Vec<String>) -> String {
     let mut command = project.command(env!("CARGO_BIN_EXE_trefoil"));
@@ -59,7 +59,7 @@ async fn opencode_works_for_a_session_of_ours() {
     let child = &tree["sessions"][1];
     assert_eq!((&child["agent"], &child["state"]), (&json!("opencode"), &json!("idle")), "{tree}");
     assert!(child["own"]["tokens"]["output"].as_u64().unwrap() > 0, "{child}");
-    // Its own subagent, of which its call alone tells.
+    // Its own subagent, which only its call reports.
     let below = &tree["sessions"][2];
     assert_eq!((&below["parentID"], &below["state"]), (&child["sessionID"], &json!("idle")), "{tree}");
     assert!(below["title"].as_str().unwrap().starts_with("Look at it"), "{below}");

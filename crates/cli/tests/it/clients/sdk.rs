@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use testkit::TempProject;
 
-use super::rig::{Served, disguise, finish, path_with, scripts, succeeded};
+use super::harness::{TestServer, disguise, finish, path_with, scripts, succeeded};
 
-/// How long a script may take; one that works takes a few seconds. What it waits for itself has shorter ends.
+/// How long a script may take; a working one takes a few seconds. Its own waits are shorter.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// A project with what the scripts look for.
@@ -35,7 +35,7 @@ fn project() -> TempProject {
     project
 }
 
-fn script(served: &Served, name: &str) {
+fn script(served: &TestServer, name: &str) {
     let mut node = served.project.command("node");
     node.arg(scripts().join(name)).env("TREFOIL_URL", &served.url);
     node.env("TREFOIL_DIRECTORY", served.project.directory());
@@ -44,12 +44,12 @@ fn script(served: &Served, name: &str) {
 
 #[test]
 fn every_method_of_the_current_sdk_works_or_says_why_not() {
-    script(&Served::with(project(), |_| {}), "sdk.mjs");
+    script(&TestServer::with(project(), |_| {}), "sdk.mjs");
 }
 
 #[test]
 fn every_method_of_the_first_sdk_works_or_says_why_not() {
-    script(&Served::with(project(), |_| {}), "sdk-first.mjs");
+    script(&TestServer::with(project(), |_| {}), "sdk-first.mjs");
 }
 
 #[test]

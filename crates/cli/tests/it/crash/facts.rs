@@ -1,4 +1,4 @@
-//! What a journal says, and whether that keeps the promises.
+//! The contents of a journal, and whether they keep the promises.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use api::{
 use futures::{FutureExt as _, StreamExt as _};
 use store::{AskFilter, Batch, Location, SessionQuery, Store, StoreError};
 
-use super::lab::{Lab, Ran, block_on};
+use super::fixture::{Fixture, RunResult, block_on};
 
-/// How far the prompt came.
+/// How far the prompt got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// There is no session.
@@ -27,10 +27,10 @@ pub enum Stage {
 
 /// All tokens that the scripted model reports for a step.
 const STEP: u64 = 120;
-/// A prompt whose turn crashed so often is given up.
+/// A prompt is given up after its turn crashed this often.
 const CRASHES: u32 = 2;
 
-/// A tool call, as far as it came.
+/// A tool call, as far as it got.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
     pub part: ToolPart,
@@ -38,13 +38,13 @@ pub struct Call {
     pub started: bool,
 }
 
-/// What a journal says at one moment.
+/// The contents of a journal at one moment.
 pub struct Facts {
     pub stage: Stage,
-    /// How many crashes of the prompt's turn were counted; the last one is, by the next recovery.
+    /// The counted crashes of the prompt's turn; the next recovery counts the last one.
     attempts: u32,
     pub messages: Vec<MessageWithParts>,
-    /// Whose lease it is.
+    /// The holder of the lease.
     pub owner: Option<String>,
     /// Permission requests that wait.
     pub open: Vec<PermissionRequest>,
@@ -54,10 +54,10 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads them, and checks what holds at every moment: at most one session with one prompt, and P5.
-    pub fn read(lab: &Lab) -> Self {
-        let store = lab.journal();
-        let events = replay(lab, &store);
+    /// Reads a journal, and checks what always holds: at most one session with one prompt, and P5.
+    pub fn read(fixture: &Fixture) -> Self {
+        let store = fixture.journal();
+        let events = replay(fixture, &store);
         let sessions = store.sessions(&SessionQuery::default()).unwrap();
         assert!(sessions.len() <= 1, "{sessions:#?}");
         let Some(session) = sessions.first() else {
@@ -94,7 +94,7 @@ impl Facts {
         self.messages.first().map(|message| message.info.session_id())
     }
 
-    /// Whether the turn ends as one that crashed too often; an answer that is complete counts all the same.
+    /// Whether the turn ends as one that crashed too often; a complete answer counts nevertheless.
     fn given_up(&self) -> bool {
         match self.answers().last() {
             Some(last) if last.error.is_some() => true,
@@ -103,7 +103,7 @@ impl Facts {
         }
     }
 
-    /// The exit code of a recovery that is not disturbed.
+    /// The exit code of an undisturbed recovery.
     pub fn exit(&self) -> i32 {
         match self.stage {
             Stage::Nothing => 1,
@@ -121,8 +121,8 @@ impl Facts {
     }
 }
 
-/// What was used is counted once, whatever died in between: every answer is a call of the model that runs or is in the
-/// ledger, as it was reported or as it looked when it was cut off.
+/// Usage is counted once, whatever died in between: every answer is a model call that runs or is in the ledger, as it was reported
+/// or as estimated when it was cut off.
 pub fn assert_counted(store: &Store, session: &api::SessionId, messages: &[MessageWithParts]) {
     let (own, _) = store.usage(session).unwrap();
     let running = store.reservations(session).unwrap().len();
@@ -130,7 +130,7 @@ pub fn assert_counted(store: &Store, session: &api::SessionId, messages: &[Messa
     let asked = answers.iter().filter(|answer| answer.error.is_none()).count();
     assert_eq!(own.steps as usize + running, asked, "{own:#?}");
     assert_eq!(own.all_tokens() - own.estimated_tokens, STEP * (own.steps - own.estimated_steps), "{own:#?}");
-    // A report waits for the end of its step; then its message has it.
+    // A report is held until its step ends; then its message has it.
     if store.record("reported", session.as_str()).unwrap().is_none() {
         let told =
             |answer: &&AssistantMessage| Usage { tokens: answer.tokens.clone(), ..Usage::default() }.all_tokens();
@@ -143,22 +143,22 @@ pub fn assert_counted(store: &Store, session: &api::SessionId, messages: &[Messa
     assert!((began..=tools.len()).contains(&(own.tool_calls as usize)), "{own:#?}");
 }
 
-/// P5, first half: everything after the first event comes, in order and without a gap.
-fn replay(lab: &Lab, store: &Store) -> Vec<Arc<Event>> {
-    let mut watch = store.watch(WatchScope::All, Some(lab.origin.clone())).unwrap();
+/// P5, first half: all events after the first are replayed, in order and without a gap.
+fn replay(fixture: &Fixture, store: &Store) -> Vec<Arc<Event>> {
+    let mut watch = store.watch(WatchScope::All, Some(fixture.origin.clone())).unwrap();
     let mut events = Vec::new();
     while let Some(Some(item)) = watch.next().now_or_never() {
         let WatchItem::Frame(frame) = item else { panic!("{item:?}") };
-        // A part that still grows is shown once more, as it is now.
+        // A part that still grows is sent once more, in its current state.
         let Some(cursor) = &frame.cursor else { continue };
         events.push(frame.event().unwrap());
-        assert_eq!(cursor.seq, lab.origin.seq + events.len() as u64, "the log has a gap");
+        assert_eq!(cursor.seq, fixture.origin.seq + events.len() as u64, "the log has a gap");
     }
-    assert_eq!(store.stats().unwrap().last_seq, lab.origin.seq + events.len() as u64, "the replay ends too early");
+    assert_eq!(store.stats().unwrap().last_seq, fixture.origin.seq + events.len() as u64, "the replay ends too early");
     events
 }
 
-/// P5, second half: whoever only listens knows what the rows say.
+/// P5, second half: a listener learns everything that the rows contain.
 fn assert_rows_equal_log(
     store: &Store,
     session: &api::SessionId,
@@ -192,30 +192,30 @@ fn assert_rows_equal_log(
     assert_eq!((infos.len(), parts.len()), (messages.len(), known), "the log tells of things that no row has");
 }
 
-/// What holds right after a kill: P1, and that whatever may have happened was announced (P3).
-pub fn check_killed(lab: &Lab, ran: &Ran) -> Facts {
-    let facts = Facts::read(lab);
+/// What holds right after a kill: P1, and that everything that may have happened was announced (P3).
+pub fn check_killed(fixture: &Fixture, ran: &RunResult) -> Facts {
+    let facts = Facts::read(fixture);
     if ran.stdout.lines().next().is_some() {
         assert!(facts.stage >= Stage::Accepted, "P1: something was told of a prompt that is not there: {}", ran.stdout);
     }
     let may_have_run = facts.bash.as_ref().is_some_and(|bash| bash.started || done(&bash.part));
-    assert!(lab.effects() <= usize::from(may_have_run), "P3: the command ran before its intent was stored");
+    assert!(fixture.effects() <= usize::from(may_have_run), "P3: the command ran before its intent was stored");
     for ask in &facts.open {
         assert_eq!(facts.bash.as_ref().map(|bash| (bash.started, done(&bash.part))), Some((false, false)), "{ask:?}");
     }
     facts
 }
 
-/// What holds after the last recovery; `before` is what the last kill left.
-pub fn check_settled(lab: &Lab, before: &Facts) -> Facts {
+/// What holds after the last recovery; `before` is the state after the last kill.
+pub fn check_settled(fixture: &Fixture, before: &Facts) -> Facts {
     // P11
-    lab.wait_for_silence();
-    let after = Facts::read(lab);
+    fixture.wait_for_silence();
+    let after = Facts::read(fixture);
     let expected = if before.stage == Stage::Accepted { Stage::Ended } else { before.stage };
     assert_eq!(after.stage, expected, "P2");
     assert_eq!(after.owner, None, "P2: a lease is left");
     assert_eq!(after.open, [], "P2: an ask is left");
-    check_calls(lab, before, &after);
+    check_calls(fixture, before, &after);
     if after.stage != Stage::Ended {
         return after;
     }
@@ -240,7 +240,7 @@ pub fn check_settled(lab: &Lab, before: &Facts) -> Facts {
 }
 
 /// P3, P4 and P6 of the two calls.
-fn check_calls(lab: &Lab, before: &Facts, after: &Facts) {
+fn check_calls(fixture: &Fixture, before: &Facts, after: &Facts) {
     for (was, is, repeatable) in [(&before.bash, &after.bash, false), (&before.read, &after.read, true)] {
         let Some(is) = is else {
             assert_eq!(*was, None, "a call is gone");
@@ -254,7 +254,7 @@ fn check_calls(lab: &Lab, before: &Facts, after: &Facts) {
         match was {
             Some(was) if done(&was.part) => assert_eq!(*is, *was, "P4: a terminal state changed"),
             Some(was) => {
-                // What the model had not finished writing cannot run, and what is given up shall not.
+                // A call that the model had not finished writing cannot run, and one that is given up must not.
                 let running = matches!(was.part.state, ToolState::Running(_)) && !before.given_up();
                 let repeated = running && (repeatable || !was.started);
                 assert_eq!(interrupted(&is.part), !repeated, "P3: {is:#?}");
@@ -264,20 +264,20 @@ fn check_calls(lab: &Lab, before: &Facts, after: &Facts) {
     }
     match &after.bash {
         Some(bash) if interrupted(&bash.part) => {
-            // Nobody knows what it did; but it was not done twice, and what never began was not done at all.
+            // Its outcome is unknown, but it did not run twice, and if it never started it did not run at all.
             let may_have_run = before.bash.as_ref().is_some_and(|bash| bash.started || done(&bash.part));
-            assert!(lab.effects() <= usize::from(may_have_run), "P3");
+            assert!(fixture.effects() <= usize::from(may_have_run), "P3");
         }
-        bash => assert_eq!(lab.effects(), usize::from(bash.is_some()), "P3"),
+        bash => assert_eq!(fixture.effects(), usize::from(bash.is_some()), "P3"),
     }
     let asked = after.count(|body| matches!(body, EventBody::PermissionAsked(_)));
     let replied = after.count(|body| matches!(body, EventBody::PermissionReplied { .. }));
     assert!(asked <= 1 && asked == replied, "P6: asked {asked} times, answered {replied} times");
 }
 
-/// P6: an answered ask takes no other answer, an unknown one none at all.
-pub fn check_answered(lab: &Lab, ask: &PermissionRequest) {
-    let store = lab.journal();
+/// P6: an answered request accepts no other answer, and an unknown one none.
+pub fn check_answered(fixture: &Fixture, ask: &PermissionRequest) {
+    let store = fixture.journal();
     let answer = |id: &str| {
         let mut batch = Batch::new(&Location::new("", ""));
         batch.answer(id, &serde_json::json!({ "reply": "once" }));
@@ -291,7 +291,7 @@ fn done(tool: &ToolPart) -> bool {
     tool.state.is_done()
 }
 
-/// Whether a call ended without anybody knowing how.
+/// Whether a call ended with an unknown outcome.
 pub fn interrupted(tool: &ToolPart) -> bool {
     let ToolState::Error(error) = &tool.state else { return false };
     let marked = error.metadata.as_ref().is_some_and(|data| data.get("interrupted") == Some(&api::Json::Bool(true)));

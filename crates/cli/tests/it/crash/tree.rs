@@ -1,4 +1,4 @@
-//! A parent and its twenty subagents, and what a journal says of them.
+//! A parent and its twenty subagents, and the contents of a journal about them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,34 +9,34 @@ use serde_json::{Value, json};
 use store::{SessionQuery, Store};
 
 use super::facts::{assert_counted, interrupted};
-use super::lab::Lab;
+use super::fixture::Fixture;
 
-/// The subagents of the parent.
+/// The number of subagents.
 const CHILDREN: usize = 20;
 
-/// A parent that calls all of them in one step. Some run a command, some edit a file, some only talk; every fourth works in
+/// A parent that calls all subagents in one step. Some run a command, some edit a file, some only write text; every fourth works in
 /// the background.
-pub fn lab() -> Lab {
+pub fn fixture() -> Fixture {
     let steps = json!([{ "tools": (0..CHILDREN).map(call).collect::<Vec<_>>() }, { "text": "Begun." }]);
     let rules = json!({ "rules": [{ "when": { "glob": "go" }, "steps": steps }], "default": [{ "text": "Noted." }] });
-    let lab = Lab::new(json!([]), json!({}), &[]);
-    lab.project.write_home("script.json", rules.to_string());
+    let fixture = Fixture::new(json!([]), json!({}), &[]);
+    fixture.project.write_home("script.json", rules.to_string());
     for number in 0..CHILDREN {
-        lab.project.write(trace(number), "did:");
+        fixture.project.write(trace(number), "did:");
     }
-    lab
+    fixture
 }
 
 fn in_background(number: usize) -> bool {
     number % 4 == 3
 }
 
-/// The file that the work of a child leaves a word in.
+/// The file in which a child's work leaves a word.
 fn trace(number: usize) -> String {
     format!("state/trace-{number}")
 }
 
-/// The call of the task tool for a child.
+/// The `task` call for a child.
 fn call(number: usize) -> Value {
     let file = trace(number);
     let last = json!({ "text": format!("Result {number}.") });
@@ -58,7 +58,7 @@ fn title(number: usize) -> String {
     format!("Task {number}")
 }
 
-/// What a journal says of the tree.
+/// The contents of a journal about the tree.
 pub struct Tree {
     store: Store,
     parent: Option<Session>,
@@ -68,10 +68,10 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads it, and checks what holds at every moment: each child is made once and has one prompt at most, what it does is
-    /// done once, and the ledger has every call of a model.
-    pub fn read(lab: &Lab) -> Self {
-        let store = lab.journal();
+    /// Reads a journal, and checks what always holds: each child is created once and has at most one prompt, its work is done once,
+    /// and the ledger has every model call.
+    pub fn read(fixture: &Fixture) -> Self {
+        let store = fixture.journal();
         let sessions = store.sessions(&SessionQuery::default()).unwrap();
         let messages: HashMap<_, _> = sessions
             .iter()
@@ -89,13 +89,13 @@ impl Tree {
         for (number, child) in &tree.children {
             let prompts = tree.messages[&child.id].iter().filter(|m| m.info.as_user().is_some());
             assert!(prompts.count() <= 1, "{child:#?}");
-            assert!(traces(lab, *number) <= 1, "P3: child {number} did its work twice");
+            assert!(traces(fixture, *number) <= 1, "P3: child {number} did its work twice");
         }
         tree.check_ledger();
         tree
     }
 
-    /// The ledger has what was reported and what was estimated, once each, and the parent's total has all of it.
+    /// The ledger has each report and estimate once, and the parent's total includes all of them.
     fn check_ledger(&self) {
         let mut all = Usage::default();
         for (session, messages) in &self.messages {
@@ -111,14 +111,14 @@ impl Tree {
         }
     }
 
-    /// How many children had begun to work, and had not ended.
+    /// The number of children that had started and not ended.
     pub fn at_work(&self) -> usize {
         self.children.values().filter(|child| !self.store.inbox(&child.id).unwrap().is_empty()).count()
     }
 
-    /// What holds once nothing is left to do, however often it was killed: nobody waits, nobody runs, no call is bound to a
-    /// child, and no result came twice.
-    pub fn check_quiet(&self, lab: &Lab) {
+    /// What holds once nothing is left to do, after any number of kills: nothing waits or runs, no call is linked to a child, and no
+    /// result came twice.
+    pub fn check_quiet(&self, fixture: &Fixture) {
         for session in self.parent.iter().chain(self.children.values()) {
             assert_eq!(self.store.inbox(&session.id).unwrap(), [], "P2: {session:#?}");
             assert_eq!(self.store.lease_holder(&session.id).unwrap(), None, "P2: {session:#?}");
@@ -127,7 +127,7 @@ impl Tree {
             assert_eq!(self.store.records(records).unwrap(), [], "{records}");
         }
         let mut ends = HashMap::new();
-        let events = self.events(lab);
+        let events = self.events(fixture);
         for tool in events.iter().filter_map(ended) {
             *ends.entry(tool).or_insert(0) += 1;
         }
@@ -139,10 +139,10 @@ impl Tree {
         }
     }
 
-    /// What holds after one kill at most: the parent has the result of every child, and every child did its work, or says
-    /// that it was interrupted at it.
-    pub fn check_settled(&self, lab: &Lab) {
-        self.check_quiet(lab);
+    /// What holds after at most one kill: the parent has the result of every child, and every child did its work or says that it was
+    /// interrupted.
+    pub fn check_settled(&self, fixture: &Fixture) {
+        self.check_quiet(fixture);
         let Some(parent) = &self.parent else { return };
         let calls: HashMap<_, _> = self.messages[&parent.id]
             .iter()
@@ -160,11 +160,11 @@ impl Tree {
                 panic!("the call of child {number} got no result: {call:#?}")
             };
             self.check_result(child, in_background(number), &done.output);
-            self.check_work(lab, number, child);
+            self.check_work(fixture, number, child);
         }
     }
 
-    /// The caller has what the child said last: in the result of its call, or in one message of its own.
+    /// The caller has the child's last words: in the result of its call, or in one message.
     fn check_result(&self, child: &Session, background: bool, output: &str) {
         let last = self.messages[&child.id].last().unwrap();
         let text = last.parts.iter().filter_map(Part::as_text).next_back().unwrap();
@@ -179,18 +179,18 @@ impl Tree {
         assert!(report.contains(&result), "{report}");
     }
 
-    fn check_work(&self, lab: &Lab, number: usize, child: &Session) {
+    fn check_work(&self, fixture: &Fixture, number: usize, child: &Session) {
         let mut calls = self.messages[&child.id].iter().flat_map(tools);
         match calls.next() {
             Some(call) if interrupted(call) => {}
-            Some(_) => assert_eq!(traces(lab, number), 1, "P3: child {number} did not do its work"),
-            // It died before it had called a tool, and its next step was the last one.
-            None => assert_eq!(traces(lab, number), 0),
+            Some(_) => assert_eq!(traces(fixture, number), 1, "P3: child {number} did not do its work"),
+            // It died before it called a tool, and its next step was the last one.
+            None => assert_eq!(traces(fixture, number), 0),
         }
         assert_eq!(calls.next(), None, "P3: child {number} called twice");
     }
 
-    /// The messages that tell the parent of a child's end.
+    /// The messages that report a child's end to the parent.
     fn reports(&self, child: &Session) -> Vec<&str> {
         let begin = format!("<task id=\"{}\"", child.id);
         let parent = self.parent.iter().flat_map(|parent| &self.messages[&parent.id]);
@@ -199,8 +199,8 @@ impl Tree {
         texts.map(|text| text.text.as_str()).filter(|text| text.starts_with(&begin)).collect()
     }
 
-    fn events(&self, lab: &Lab) -> Vec<EventBody> {
-        let mut watch = self.store.watch(WatchScope::All, Some(lab.origin.clone())).unwrap();
+    fn events(&self, fixture: &Fixture) -> Vec<EventBody> {
+        let mut watch = self.store.watch(WatchScope::All, Some(fixture.origin.clone())).unwrap();
         let mut events = Vec::new();
         while let Some(Some(WatchItem::Frame(frame))) = watch.next().now_or_never() {
             events.extend(frame.event().map(|event| event.body.clone()));
@@ -219,7 +219,7 @@ fn ended(body: &EventBody) -> Option<&str> {
     part.as_tool().filter(|tool| tool.state.is_done()).map(|tool| tool.head.id.as_str())
 }
 
-/// How often a child did its work.
-fn traces(lab: &Lab, number: usize) -> usize {
-    fs::read_to_string(lab.project.path().join(trace(number))).unwrap().matches("work").count()
+/// How often a child's work was done.
+fn traces(fixture: &Fixture, number: usize) -> usize {
+    fs::read_to_string(fixture.project.path().join(trace(number))).unwrap().matches("work").count()
 }

@@ -1,22 +1,22 @@
-//! `trefoil acp-client`: with our own agent, and with agents that mean no good.
+//! `trefoil acp-client`: with our own agent, and with hostile agents.
 
 use std::fs::File;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::rig::{Program, Ran, Reader, Rig, finish, signal, spawn};
+use super::harness::{Harness, Program, Reader, RunResult, finish, signal, spawn};
 use super::terminal::Terminal;
 
 /// The command line of our own agent with a script.
-fn own(rig: &Rig, steps: Value) -> String {
-    format!("'{}' acp --script '{}'", env!("CARGO_BIN_EXE_trefoil"), rig.script(steps))
+fn own(harness: &Harness, steps: Value) -> String {
+    format!("'{}' acp --script '{}'", env!("CARGO_BIN_EXE_trefoil"), harness.script(steps))
 }
 
-fn client(rig: &Rig, agent: &str, args: &[&str]) -> Ran {
+fn client(harness: &Harness, agent: &str, args: &[&str]) -> RunResult {
     let mut all = vec!["acp-client", "--agent", agent];
     all.extend(args);
-    rig.trefoil(&all)
+    harness.trefoil(&all)
 }
 
 fn make(name: &str) -> Value {
@@ -30,54 +30,54 @@ fn of<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
 
 #[test]
 fn without_a_message_it_says_who_the_agent_is_and_what_can_be_chosen() {
-    let rig = Rig::new();
-    let agent = own(&rig, json!([{ "text": "Hello." }]));
-    let ran = client(&rig, &agent, &[]).expect(0);
+    let harness = Harness::new();
+    let agent = own(&harness, json!([{ "text": "Hello." }]));
+    let ran = client(&harness, &agent, &[]).expect(0);
     ran.says("Trefoil ");
     ran.says("protocol 1");
     for text in ["session  ses_", "\nmodels\n", "script/file", "\nmodes\n", "build", "plan"] {
         assert!(ran.stdout.contains(text), "{text:?} is not in:\n{}", ran.stdout);
     }
-    let lines = client(&rig, &agent, &["--json", "--mode", "plan"]).expect(0).json_lines();
+    let lines = client(&harness, &agent, &["--json", "--mode", "plan"]).expect(0).json_lines();
     assert_eq!(of(&lines, "initialize")[0]["answer"]["agentInfo"]["name"], "trefoil");
     let options = of(&lines, "session")[0]["configOptions"].as_array().unwrap().clone();
     let mode = options.iter().find(|option| option["category"] == "mode").unwrap();
     assert_eq!(mode["currentValue"], "plan", "the choice was made");
-    let ran = client(&rig, &agent, &["--model", "nope"]).expect(1);
+    let ran = client(&harness, &agent, &["--model", "nope"]).expect(1);
     ran.says("unknown model: nope");
     ran.says("script/file");
 }
 
 #[test]
 fn permissions_are_answered_by_policy() {
-    let rig = Rig::new();
-    let agent = own(&rig, make("made"));
+    let harness = Harness::new();
+    let agent = own(&harness, make("made"));
     for args in [&["go"][..], &["--permission", "reject", "go"]] {
-        let ran = client(&rig, &agent, args);
+        let ran = client(&harness, &agent, args);
         ran.says("permission for");
-        assert!(!rig.project.path().join("made").exists(), "{args:?}");
+        assert!(!harness.project.path().join("made").exists(), "{args:?}");
     }
-    let ran = client(&rig, &agent, &["--permission", "allow", "go"]).expect(0);
+    let ran = client(&harness, &agent, &["--permission", "allow", "go"]).expect(0);
     assert_eq!(ran.stdout, "Done.\n");
-    assert_eq!(rig.project.read("made"), "hi\n");
+    assert_eq!(harness.project.read("made"), "hi\n");
 }
 
 #[test]
-fn a_human_answers_at_the_terminal() {
-    let rig = Rig::new();
-    let agent = own(&rig, make("made"));
-    let mut terminal = Terminal::new(rig.command(&["acp-client", "--agent", &agent, "go"]));
+fn the_user_answers_at_the_terminal() {
+    let harness = Harness::new();
+    let agent = own(&harness, make("made"));
+    let mut terminal = Terminal::new(harness.command(&["acp-client", "--agent", &agent, "go"]));
     terminal.screen.wait_for("a number, y or n > ");
     terminal.say("perhaps");
     terminal.screen.wait_for("a number, y or n > ");
-    assert!(!rig.project.path().join("made").exists());
+    assert!(!harness.project.path().join("made").exists());
     terminal.say("y");
-    // The file was one question, the command is another.
+    // The file is one question, the command another.
     terminal.screen.wait_for("a number, y or n > ");
     terminal.say("1");
     terminal.screen.wait_for("Done.");
     terminal.end(0);
-    assert!(rig.project.path().join("made").exists());
+    assert!(harness.project.path().join("made").exists());
 }
 
 /// A turn that asks two questions.
@@ -92,9 +92,9 @@ fn questions() -> Value {
 
 #[test]
 fn forms_are_filled_in_by_hand_and_by_policy() {
-    let rig = Rig::new();
-    let agent = own(&rig, questions());
-    let mut terminal = Terminal::new(rig.command(&["acp-client", "--agent", &agent, "go"]));
+    let harness = Harness::new();
+    let agent = own(&harness, questions());
+    let mut terminal = Terminal::new(harness.command(&["acp-client", "--agent", &agent, "go"]));
     for (field, line) in
         [("Which color?", "7"), ("Color", "2"), ("another answer", ""), ("Many", "1, green"), ("another", "Blue")]
     {
@@ -106,7 +106,7 @@ fn forms_are_filled_in_by_hand_and_by_policy() {
     terminal.screen.wait_for("Done.");
     terminal.end(0);
     let forms = |policy: &str| {
-        let lines = client(&rig, &agent, &["--json", "--permission", policy, "go"]).expect(0).json_lines();
+        let lines = client(&harness, &agent, &["--json", "--permission", policy, "go"]).expect(0).json_lines();
         let answers = of(&lines, "form").into_iter().map(|form| (form["action"].clone(), form["content"].clone()));
         answers.collect::<Vec<_>>()
     };
@@ -116,34 +116,34 @@ fn forms_are_filled_in_by_hand_and_by_policy() {
 
 #[test]
 fn files_are_written_and_read_through_the_client_and_a_session_goes_on() {
-    let rig = Rig::new();
-    let path = rig.project.path().join("new/file.txt");
+    let harness = Harness::new();
+    let path = harness.project.path().join("new/file.txt");
     let write = json!({ "filePath": path, "content": "one\n" });
-    let agent = own(&rig, json!([{ "tools": [["write", write]] }, { "text": "Written." }]));
-    let ran = client(&rig, &agent, &["--json", "--permission", "allow", "go"]).expect(0);
-    assert_eq!(rig.project.read("new/file.txt"), "one\n");
+    let agent = own(&harness, json!([{ "tools": [["write", write]] }, { "text": "Written." }]));
+    let ran = client(&harness, &agent, &["--json", "--permission", "allow", "go"]).expect(0);
+    assert_eq!(harness.project.read("new/file.txt"), "one\n");
     let lines = ran.json_lines();
     assert_eq!(of(&lines, "permission").len(), 1);
     assert_eq!(of(&lines, "result")[0]["answer"]["stopReason"], "end_turn");
     let session = of(&lines, "session")[0]["sessionId"].as_str().unwrap();
-    let agent = own(&rig, json!([{ "text": "Again." }]));
-    let lines = client(&rig, &agent, &["--json", "--session", session, "more"]).expect(0).json_lines();
+    let agent = own(&harness, json!([{ "text": "Again." }]));
+    let lines = client(&harness, &agent, &["--json", "--session", session, "more"]).expect(0).json_lines();
     let said: String = of(&lines, "update")
         .iter()
         .filter(|line| line["update"]["sessionUpdate"] == "agent_message_chunk")
         .filter_map(|line| line["update"]["content"]["text"].as_str())
         .collect();
     assert_eq!(said, "Written.Again.", "the conversation is shown before it goes on");
-    client(&rig, &agent, &["--session", "ses_none", "more"]).expect(1).says("session/load");
+    client(&harness, &agent, &["--session", "ses_none", "more"]).expect(1).says("session/load");
 }
 
 #[test]
 fn subagents_are_followed() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let prompt = r#"SCRIPT: [{"tools": [["read", {"filePath": "README.md"}]]}, {"text": "Seen."}]"#;
     let task = json!({ "description": "Look at it", "prompt": prompt, "subagent_type": "general" });
-    let agent = own(&rig, json!([{ "tools": [["task", task]] }, { "text": "Done." }]));
-    let lines = client(&rig, &agent, &["--json", "--permission", "allow", "go"]).expect(0).json_lines();
+    let agent = own(&harness, json!([{ "tools": [["task", task]] }, { "text": "Done." }]));
+    let lines = client(&harness, &agent, &["--json", "--permission", "allow", "go"]).expect(0).json_lines();
     let root = &of(&lines, "session")[0]["sessionId"];
     let subagents = of(&lines, "subagent");
     let last = subagents.last().unwrap();
@@ -153,17 +153,17 @@ fn subagents_are_followed() {
     assert_eq!(children.len(), 1, "{subagents:?}");
     let child = &last["session"];
     assert!(of(&lines, "update").iter().any(|line| line["sessionId"] == *child), "its own updates come too");
-    let ran = client(&rig, &agent, &["--permission", "allow", "go"]).expect(0);
+    let ran = client(&harness, &agent, &["--permission", "allow", "go"]).expect(0);
     assert_eq!(ran.stdout, "Done.\n", "what it says is not the answer");
     ran.says("subagent Look at it");
 }
 
-/// A turn whose command, in a terminal of the client, runs until it is killed; the pipe ends when nothing of it is left.
-fn running(rig: &Rig) -> (Program, Reader) {
-    let pipe = rig.pipe("alive");
+/// A turn whose command runs in a terminal of the client until it is killed; the pipe ends when nothing of it is left.
+fn running(harness: &Harness) -> (Program, Reader) {
+    let pipe = harness.pipe("alive");
     let command = "exec 3>alive; echo started >&3; sleep 300";
-    let agent = own(rig, json!([{ "tools": [["bash", { "command": command }]] }, { "text": "Never." }]));
-    let child = spawn(rig.command(&["acp-client", "--agent", &agent, "--permission", "allow", "go"]));
+    let agent = own(harness, json!([{ "tools": [["bash", { "command": command }]] }, { "text": "Never." }]));
+    let child = spawn(harness.command(&["acp-client", "--agent", &agent, "--permission", "allow", "go"]));
     let mut alive = Reader::new(move || File::open(pipe).unwrap());
     alive.wait_for("started\n");
     (child, alive)
@@ -171,8 +171,8 @@ fn running(rig: &Rig) -> (Program, Reader) {
 
 #[test]
 fn ctrl_c_cancels_the_turn() {
-    let rig = Rig::new();
-    let (child, alive) = running(&rig);
+    let harness = Harness::new();
+    let (child, alive) = running(&harness);
     signal(child.id(), Signal::INT);
     finish(child).expect(130).says("error: cancelled");
     assert_eq!(alive.rest(), "", "nothing of it is left");
@@ -180,16 +180,16 @@ fn ctrl_c_cancels_the_turn() {
 
 #[test]
 fn everything_dies_with_the_client() {
-    let rig = Rig::new();
-    let (child, alive) = running(&rig);
+    let harness = Harness::new();
+    let (child, alive) = running(&harness);
     signal(child.id(), Signal::KILL);
     finish(child);
     assert_eq!(alive.rest(), "", "nothing of it is left");
 }
 
-/// An agent that is a shell script. Our questions have the ids 0, 1, 2, in their order.
-fn shell(rig: &Rig, script: &str) -> String {
-    let path = rig.project.write_home("agent.sh", script);
+/// An agent that is a shell script. Our requests have the ids 0, 1, 2, in order.
+fn shell(harness: &Harness, script: &str) -> String {
+    let path = harness.project.write_home("agent.sh", script);
     format!("exec sh '{}'", path.display())
 }
 
@@ -199,7 +199,7 @@ read line; echo '{"jsonrpc":"2.0","id":1,"result":{"sessionId":"s"}}'
 
 #[test]
 fn an_agent_that_prints_noise_is_understood() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let noise = r#"echo 'Welcome!'; printf '\377\376\n'; echo '[]'; echo '{"method":"odd/thing"}'; echo
 head -c 3000000 /dev/zero | tr '\0' x; echo
 "#;
@@ -208,42 +208,42 @@ echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","upda
 echo '{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}'
 cat > /dev/null
 "#;
-    // What we say to the noise is read, so that the script counts our questions only.
+    // The script reads our replies to the noise, so that it counts our requests only.
     let loud = format!("exec 3>&1\n{noise}{HELLO}{noise}{end}").replace("read line", QUESTION);
-    let ran = client(&rig, &shell(&rig, &loud), &["go"]).expect(0);
+    let ran = client(&harness, &shell(&harness, &loud), &["go"]).expect(0);
     assert_eq!(ran.stdout, "Fine.\n");
 }
 
-/// Reads lines until one asks something.
+/// Reads lines until one is a request.
 const QUESTION: &str = r#"while read -r line; do case "$line" in *'"method"'*) break;; esac; done"#;
 
 #[test]
 fn an_agent_that_dies_is_an_error_that_says_why() {
-    let rig = Rig::new();
-    client(&rig, "trefoil-is-not-an-agent-at-all", &["go"]).expect(1).says("not found");
-    let agent = shell(&rig, "echo 'no licence' >&2; exit 3");
-    let ran = client(&rig, &agent, &["go"]).expect(1);
+    let harness = Harness::new();
+    client(&harness, "trefoil-is-not-an-agent-at-all", &["go"]).expect(1).says("not found");
+    let agent = shell(&harness, "echo 'no licence' >&2; exit 3");
+    let ran = client(&harness, &agent, &["go"]).expect(1);
     ran.says("error: initialize: The other side hung up");
     ran.says("the agent wrote: no licence");
-    let agent = shell(&rig, &format!("{HELLO}read line; exit 1"));
-    client(&rig, &agent, &["go"]).expect(1).says("error: session/prompt: The other side hung up");
+    let agent = shell(&harness, &format!("{HELLO}read line; exit 1"));
+    client(&harness, &agent, &["go"]).expect(1).says("error: session/prompt: The other side hung up");
 }
 
 #[test]
 fn an_agent_that_never_answers_is_given_up() {
-    let rig = Rig::new();
-    let agent = shell(&rig, "trap '' TERM; while :; do sleep 1; done");
-    client(&rig, &agent, &["--timeout", "1", "go"]).expect(1).says("initialize was not answered within 1 s");
-    let agent = shell(&rig, &format!("{HELLO}while :; do sleep 1; done"));
-    let ran = client(&rig, &agent, &["--timeout", "1", "go"]).expect(1);
+    let harness = Harness::new();
+    let agent = shell(&harness, "trap '' TERM; while :; do sleep 1; done");
+    client(&harness, &agent, &["--timeout", "1", "go"]).expect(1).says("initialize was not answered within 1 s");
+    let agent = shell(&harness, &format!("{HELLO}while :; do sleep 1; done"));
+    let ran = client(&harness, &agent, &["--timeout", "1", "go"]).expect(1);
     ran.says("the agent said nothing for 1 s");
 }
 
 #[test]
 fn an_agent_gets_nothing_from_outside_the_folder() {
-    let rig = Rig::new();
-    rig.project.write_home("secret", "s3cret");
-    let secret = rig.project.home().join("secret");
+    let harness = Harness::new();
+    harness.project.write_home("secret", "s3cret");
+    let secret = harness.project.home().join("secret");
     let ask = |id: u32, method: &str, params: Value| {
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         format!("echo '{line}'; read -r answer; echo \"$answer\" >> answers\n")
@@ -258,20 +258,20 @@ fn an_agent_gets_nothing_from_outside_the_folder() {
         ask(74, "nobody/knows", json!({})),
         "exit 1\n".to_owned(),
     ];
-    client(&rig, &shell(&rig, &script.concat()), &["--permission", "allow", "go"]).expect(1);
-    let answers = rig.project.read("answers");
+    client(&harness, &shell(&harness, &script.concat()), &["--permission", "allow", "go"]).expect(1);
+    let answers = harness.project.read("answers");
     assert_eq!(answers.matches("is outside").count(), 3, "{answers}");
     assert!(answers.contains("Only forms") && answers.contains("-32601") && !answers.contains("s3cret"), "{answers}");
     assert_eq!(std::fs::read_to_string(secret).unwrap(), "s3cret");
 }
 
-/// An agent that never asks: it has a command run and files written, and ends.
-fn unasked(rig: &Rig) -> String {
+/// An agent that never asks: it runs a command, writes files, and ends.
+fn unasked(harness: &Harness) -> String {
     let ask = |id: u32, method: &str, params: Value| {
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         format!("echo '{line}'; read -r answer; echo \"$answer\" >> answers\n")
     };
-    let file = rig.project.path().join("written");
+    let file = harness.project.path().join("written");
     let script = [
         HELLO.to_owned(),
         "read line\n".to_owned(),
@@ -282,44 +282,45 @@ fn unasked(rig: &Rig) -> String {
         ask(74, "terminal/wait_for_exit", json!({ "sessionId": "s", "terminalId": "term_2" })),
         "echo '{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"stopReason\":\"end_turn\"}}'; cat > /dev/null\n".to_owned(),
     ];
-    shell(rig, &script.concat())
+    shell(harness, &script.concat())
 }
 
 #[test]
-fn what_an_agent_does_not_ask_for_is_decided_all_the_same() {
-    let rig = Rig::new();
-    let (ran, written) = (rig.project.path().join("ran"), rig.project.path().join("written"));
-    // Nobody is there to be asked: that is a no as well.
+fn calls_without_a_request_are_decided_too() {
+    let harness = Harness::new();
+    let (ran, written) = (harness.project.path().join("ran"), harness.project.path().join("written"));
+    // Nobody can be asked: that is a no as well.
     for args in [&["--permission", "reject", "go"][..], &["go"], &["--json", "go"]] {
-        client(&rig, &unasked(&rig), args).expect(0);
+        client(&harness, &unasked(&harness), args).expect(0);
         assert!(!ran.exists() && !written.exists(), "{args:?}");
-        assert_eq!(rig.project.read("answers").matches("Permission denied").count(), 3, "{args:?}");
-        std::fs::remove_file(rig.project.path().join("answers")).unwrap();
+        assert_eq!(harness.project.read("answers").matches("Permission denied").count(), 3, "{args:?}");
+        std::fs::remove_file(harness.project.path().join("answers")).unwrap();
     }
-    let lines = client(&rig, &unasked(&rig), &["--json", "--permission", "reject", "go"]).expect(0).json_lines();
+    let lines =
+        client(&harness, &unasked(&harness), &["--json", "--permission", "reject", "go"]).expect(0).json_lines();
     let told: Vec<_> = of(&lines, "permission").iter().map(|line| line["toolCall"]["title"].clone()).collect();
     assert_eq!(told, [json!("touch ran"), json!("touch ran"), json!(format!("write {}", written.display()))]);
-    client(&rig, &unasked(&rig), &["--permission", "allow", "go"]).expect(0);
+    client(&harness, &unasked(&harness), &["--permission", "allow", "go"]).expect(0);
     assert!(ran.exists() && written.exists());
 }
 
 #[test]
-fn a_human_decides_about_what_an_agent_does_not_ask_for() {
-    let rig = Rig::new();
-    let mut terminal = Terminal::new(rig.command(&["acp-client", "--agent", &unasked(&rig), "go"]));
+fn the_user_decides_about_calls_without_a_request() {
+    let harness = Harness::new();
+    let mut terminal = Terminal::new(harness.command(&["acp-client", "--agent", &unasked(&harness), "go"]));
     for (shown, answer) in [("touch ran", "n"), ("touch ran", "y"), ("+x", "2")] {
         terminal.screen.wait_for(shown);
         terminal.screen.wait_for("a number, y or n > ");
         terminal.say(answer);
     }
     terminal.end(0);
-    assert!(rig.project.path().join("ran").exists() && !rig.project.path().join("written").exists());
+    assert!(harness.project.path().join("ran").exists() && !harness.project.path().join("written").exists());
 }
 
-/// What an agent says before and after its calls are messages of their own, whoever reads them.
+/// The texts of an agent before and after its calls are separate messages, for every reader.
 #[test]
 fn messages_are_kept_apart() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let call = |text: &str| json!({ "text": text, "tools": [["bash", { "command": "true" }]] });
     for (steps, wanted) in [
         (json!([call("First."), { "text": "Second." }]), "First.\nSecond.\n"),
@@ -327,18 +328,18 @@ fn messages_are_kept_apart() {
         (json!([call("One."), call("Two."), { "text": "Three." }]), "One.\nTwo.\nThree.\n"),
         (json!([{ "text": "Only one." }]), "Only one.\n"),
     ] {
-        let ran = client(&rig, &own(&rig, steps), &["--permission", "allow", "go"]).expect(0);
+        let ran = client(&harness, &own(&harness, steps), &["--permission", "allow", "go"]).expect(0);
         assert_eq!(ran.stdout, wanted);
     }
 }
 
-/// The same for agents of others: some name their messages, some do not.
+/// The same for other agents: some name their messages, some do not.
 #[test]
 fn messages_of_every_kind_of_agent_are_kept_apart() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let update = |update: Value| {
         let params = json!({ "sessionId": "s", "update": update });
-        // Not `echo`: some shells would read the escapes in it.
+        // Not `echo`: some shells interpret its escapes.
         format!("printf '%s\\n' '{}'\n", json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }))
     };
     let said = |id: Option<&str>, text: &str| {
@@ -358,7 +359,7 @@ fn messages_of_every_kind_of_agent_are_kept_apart() {
     ] {
         let end = r#"echo '{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}'; cat > /dev/null"#;
         let script = format!("{HELLO}read line\n{}{end}\n", told.concat());
-        let ran = client(&rig, &shell(&rig, &script), &["go"]).expect(0);
+        let ran = client(&harness, &shell(&harness, &script), &["go"]).expect(0);
         assert_eq!(ran.stdout, wanted, "{told:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! A program that may open only few files.
+//! A low limit of open files.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -7,17 +7,17 @@ use std::process::Command;
 use serde_json::{Value, json};
 use testkit::WAIT;
 
-use super::rig::{Rig, spawn};
-use super::serve::Serving;
+use super::harness::{Harness, spawn};
+use super::serve::ServeProcess;
 
-/// The program with limits of the shell, such as `-n 256`.
-fn limited(rig: &Rig, limits: &str, args: &[&str]) -> Command {
-    let mut command = rig.project.command("sh");
+/// The program with `ulimit` options such as `-n 256`.
+fn limited(harness: &Harness, limits: &str, args: &[&str]) -> Command {
+    let mut command = harness.project.command("sh");
     command.args(["-c", &format!("{limits} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_trefoil")]).args(args);
     command
 }
 
-/// A request on a connection that stays open; its status and body.
+/// Sends a request on a connection that stays open; returns its status and body.
 fn request(stream: &mut TcpStream, method: &str, path: &str, body: &str) -> (u16, Value) {
     let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json");
     write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
@@ -36,9 +36,11 @@ fn request(stream: &mut TcpStream, method: &str, path: &str, body: &str) -> (u16
 
 #[test]
 fn clients_leave_commands_what_they_need() {
-    let rig = Rig::new();
-    let script = rig.script(json!([{ "tools": [["bash", { "command": "echo it runs | cat" }]] }, { "text": "Done." }]));
-    let serving = Serving::of(spawn(limited(&rig, "ulimit -n 256", &["serve", "--port", "0", "--script", &script])));
+    let harness = Harness::new();
+    let script =
+        harness.script(json!([{ "tools": [["bash", { "command": "echo it runs | cat" }]] }, { "text": "Done." }]));
+    let serving =
+        ServeProcess::of(spawn(limited(&harness, "ulimit -n 256", &["serve", "--port", "0", "--script", &script])));
     let connect = || {
         let stream = TcpStream::connect(serving.address()).unwrap();
         stream.set_read_timeout(Some(WAIT)).unwrap();
@@ -46,7 +48,7 @@ fn clients_leave_commands_what_they_need() {
     };
     let mut first = connect();
     let session = request(&mut first, "POST", "/session", "{}").1["id"].as_str().unwrap().to_owned();
-    // Streams of events, until there is no room for more; those that come after that are told so, and held all the same.
+    // Event streams until there is no room for more; further ones are refused, and kept open nevertheless.
     let mut held = Vec::new();
     let refused = loop {
         let mut stream = connect();
@@ -55,7 +57,7 @@ fn clients_leave_commands_what_they_need() {
         match stream.read_exact(&mut answer) {
             Ok(()) if answer.starts_with(b"HTTP/1.1 200") => held.push(stream),
             Ok(()) => break String::from_utf8_lossy(&answer).into_owned(),
-            // Our words may cross its own.
+            // The request may cross the refusal.
             Err(error) => break error.to_string(),
         }
         assert!(held.len() < 256, "as many connections as there are descriptors");
@@ -66,9 +68,9 @@ fn clients_leave_commands_what_they_need() {
         json!({ "parts": [{ "type": "text", "text": "go" }], "model": { "providerID": "script", "modelID": "file" } });
     let (status, answer) = request(&mut first, "POST", &format!("/session/{session}/message"), &prompt.to_string());
     assert_eq!((status, &answer["parts"][1]["text"]), (200, &json!("Done.")), "{answer}");
-    let export = rig.export(&session).to_string();
+    let export = harness.export(&session).to_string();
     assert!(export.contains("it runs\\n"), "{export}");
-    // Room that is free again is used again.
+    // Freed room is used again.
     drop(held);
     testkit::until("a connection is taken", || {
         let mut stream = connect();
@@ -80,21 +82,21 @@ fn clients_leave_commands_what_they_need() {
 
 #[test]
 fn the_limit_is_raised_for_the_program_and_not_for_its_commands() {
-    let rig = Rig::new();
-    rig.configure(json!({ "permission": { "external_directory": "allow" } }));
-    let script = rig.script(json!([
+    let harness = Harness::new();
+    harness.configure(json!({ "permission": { "external_directory": "allow" } }));
+    let script = harness.script(json!([
         { "tools": [["bash", { "command": "ulimit -Sn; ulimit -Hn; grep 'open files' /proc/$PPID/limits; git --version" }]] },
         { "text": "Done." },
     ]));
-    let serving = Serving::of(spawn(limited(
-        &rig,
+    let serving = ServeProcess::of(spawn(limited(
+        &harness,
         "ulimit -Sn 300 && ulimit -Hn 900",
         &["serve", "--port", "0", "--script", &script],
     )));
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", serving.program.id())).unwrap();
     let own = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     assert_eq!(own.split_whitespace().nth(3), Some("900"), "{own}");
-    let ran = rig.trefoil(&["run", "--attach", &serving.url, "--model", "script/file", "--format", "json", "go"]);
+    let ran = harness.trefoil(&["run", "--attach", &serving.url, "--model", "script/file", "--format", "json", "go"]);
     let output = ran.expect(0).json_lines().into_iter().find_map(|line| {
         let output = line["part"]["state"]["output"].as_str()?;
         Some(output.to_owned())

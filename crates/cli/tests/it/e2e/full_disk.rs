@@ -1,11 +1,11 @@
-//! A data folder in which nothing can be written: its disk is full, or it is mounted read-only. Real file systems, in a
-//! namespace of their own: whoever is no root needs a system that lets users make such (`unshare --user`).
+//! A data folder that cannot be written: its disk is full, or it is mounted read-only. Real file systems in a namespace of their own:
+//! without root, the system must allow user namespaces (`unshare --user`).
 
 use serde_json::{Value, json};
 
-use super::rig::{Ran, Rig, finish, spawn};
+use super::harness::{Harness, RunResult, finish, spawn};
 
-/// The commands that only look, each with its arguments in a shell; the session's id is in `$ID`.
+/// The commands that only read, as shell arguments; `$ID` is the session's id.
 const READING: [&str; 8] = [
     "session list --json",
     "session show $ID",
@@ -17,7 +17,7 @@ const READING: [&str; 8] = [
     "config check",
 ];
 
-/// What a script finds: a small disk in `$BOX` with a session in it, and what it needs to fill it.
+/// The start of every script: a small disk in `$BOX` with a session on it, and functions to fill the disk.
 const PRELUDE: &str = r#"
 mount -t tmpfs -o size=3m,nr_inodes=300 none "$BOX"
 export TREFOIL_DATA_DIR="$BOX/data" XDG_STATE_HOME="$BOX/state" XDG_CACHE_HOME="$BOX/cache"
@@ -32,12 +32,12 @@ crash() { TREFOIL_CRASH_AFTER=1 "$T" run --script "$SCRIPT" -c second > /dev/nul
 "#;
 
 /// Runs a script in a mount namespace of its own.
-fn in_namespace(rig: &Rig, script: &str) -> Ran {
-    let place = rig.project.root().join("box");
+fn in_namespace(harness: &Harness, script: &str) -> RunResult {
+    let place = harness.project.root().join("box");
     std::fs::create_dir_all(&place).unwrap();
-    let answer = rig.script(json!([{ "text": "An answer." }]));
+    let answer = harness.script(json!([{ "text": "An answer." }]));
     let unshare = |flags: &[&str], script: &str| {
-        let mut command = rig.project.command("unshare");
+        let mut command = harness.project.command("unshare");
         command.args(flags).args(["sh", "-euc", script]).env("BOX", &place).env("SCRIPT", &answer);
         command.env("T", env!("CARGO_BIN_EXE_trefoil"));
         command
@@ -53,14 +53,14 @@ fn in_namespace(rig: &Rig, script: &str) -> Ran {
     finish(spawn(unshare(flags, &format!("{PRELUDE}\n{script}"))))
 }
 
-/// Runs every reading command after `state`, and fails unless all work and tell of the session.
+/// Runs every reading command after `state`, and fails unless all of them work and show the session.
 fn all_read(state: &str, messages: usize) {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let commands: String = READING
         .iter()
         .map(|command| format!("echo '== {command}'; \"$T\" {command} < /dev/null || echo \"FAILED $?\"\n"))
         .collect();
-    let ran = in_namespace(&rig, &format!("{state}\n{commands}")).expect(0);
+    let ran = in_namespace(&harness, &format!("{state}\n{commands}")).expect(0);
     let said = |command: &str| {
         let (_, rest) = ran.stdout.split_once(&format!("== {command}\n")).unwrap_or_else(|| panic!("{}", ran.stdout));
         rest.split("\n== ").next().unwrap().to_owned()
@@ -75,7 +75,7 @@ fn all_read(state: &str, messages: usize) {
     assert!(said("session show $ID").contains("An answer."), "{}", said("session show $ID"));
     assert!(said("tree $ID").contains(list[0]["title"].as_str().unwrap()), "{}", said("tree $ID"));
     assert!(said("models").contains("demo") && said("agent list").contains("build"));
-    // Whatever is written to the terminal is about the database.
+    // All messages on the terminal are about the database.
     let noise = ran.stderr.lines().find(|line| line.contains("tracing") || line.contains("panicked"));
     assert_eq!(noise, None, "{}", ran.stderr);
 }
@@ -87,7 +87,7 @@ fn a_database_at_rest_on_a_full_disk() {
 
 #[test]
 fn what_a_killed_process_left_on_a_full_disk() {
-    // Its prompt, which was accepted, is in the WAL alone, and what all readers share is gone.
+    // Its accepted prompt is only in the WAL, and the index that readers share is gone.
     all_read("crash; test -s \"$BOX/data/trefoil.db-wal\"; rm \"$BOX/data/trefoil.db-shm\"; fill", 3);
 }
 
@@ -108,11 +108,11 @@ fn a_read_only_disk() {
 
 #[test]
 fn what_has_to_write_says_what_to_do() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let script = "fill\n\
                   for command in \"run --script $SCRIPT again\" 'serve --port 0' \"session delete $ID\"; do\n\
                   code=0; \"$T\" $command < /dev/null || code=$?; echo \"$code\"; done";
-    let ran = in_namespace(&rig, script).expect(0);
+    let ran = in_namespace(&harness, script).expect(0);
     assert_eq!(ran.stdout, "1\n1\n1\n", "{}", ran.stderr);
     assert_eq!(ran.stderr.matches("the disk is full").count(), 3, "{}", ran.stderr);
     assert_eq!(ran.stderr.matches("hint: free some space").count(), 3, "{}", ran.stderr);
@@ -120,10 +120,10 @@ fn what_has_to_write_says_what_to_do() {
 
 #[test]
 fn a_full_disk_without_a_database() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     let script = "rm -r \"$TREFOIL_DATA_DIR\"; fill\n\
                   \"$T\" session list; \"$T\" models > /dev/null; \"$T\" agent list > /dev/null; \"$T\" doctor > /dev/null";
-    let ran = in_namespace(&rig, script).expect(0);
+    let ran = in_namespace(&harness, script).expect(0);
     assert_eq!(ran.stdout, "");
     ran.says("the disk is full");
 }

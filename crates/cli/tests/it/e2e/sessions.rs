@@ -1,49 +1,49 @@
-//! `trefoil session …`, `models` and `agents`.
+//! `trefoil session …`, `models` and `agent`.
 
 use serde_json::json;
 
-use super::rig::Rig;
+use super::harness::Harness;
 
-fn talked() -> (Rig, String) {
-    let rig = Rig::new();
+fn talked() -> (Harness, String) {
+    let harness = Harness::new();
     let steps = json!([{ "text": "Sure. ", "tools": [["bash", { "command": "echo hi" }]] }, { "text": "Done." }]);
-    rig.play(steps, &["--title", "A talk", "please"]).expect(0);
-    let id = rig.sessions()[0]["id"].as_str().unwrap().to_owned();
-    (rig, id)
+    harness.play(steps, &["--title", "A talk", "please"]).expect(0);
+    let id = harness.sessions()[0]["id"].as_str().unwrap().to_owned();
+    (harness, id)
 }
 
 #[test]
 fn sessions_are_listed_and_shown() {
-    let (rig, id) = talked();
-    let ran = rig.trefoil(&["session", "list"]).expect(0);
+    let (harness, id) = talked();
+    let ran = harness.trefoil(&["session", "list"]).expect(0);
     assert!(ran.stdout.starts_with(&id) && ran.stdout.ends_with("A talk\n"), "{}", ran.stdout);
-    let ran = rig.trefoil(&["session", "show", &id]).expect(0);
+    let ran = harness.trefoil(&["session", "show", &id]).expect(0);
     assert!(ran.stdout.starts_with("A talk\n"), "{}", ran.stdout);
     for text in ["> please\n", "Sure. \n", "● bash  echo hi\n  │ hi\n", "Done.\n"] {
         assert!(ran.stdout.contains(text), "{text:?} is not in:\n{}", ran.stdout);
     }
-    let shown = rig.trefoil(&["session", "show", "--json", &id]).expect(0).json();
-    assert_eq!(shown, rig.export(&id));
+    let shown = harness.trefoil(&["session", "show", "--json", &id]).expect(0).json();
+    assert_eq!(shown, harness.export(&id));
     assert_eq!(shown["messages"].as_array().unwrap().len(), 3);
 
-    let other = Rig::new();
+    let other = Harness::new();
     let mut command = other.command(&["session", "list", "--all", "--limit", "5"]);
-    command.env("TREFOIL_DB", rig.project.home().join(".local/share/trefoil/trefoil.db"));
-    let ran = super::rig::finish(super::rig::spawn(command)).expect(0);
-    assert!(ran.stdout.contains(&id) && ran.stdout.contains(&rig.project.directory()), "{}", ran.stdout);
+    command.env("TREFOIL_DB", harness.project.home().join(".local/share/trefoil/trefoil.db"));
+    let ran = super::harness::finish(super::harness::spawn(command)).expect(0);
+    assert!(ran.stdout.contains(&id) && ran.stdout.contains(&harness.project.directory()), "{}", ran.stdout);
     other.trefoil(&["session", "list"]).expect(0).says("no sessions yet");
 }
 
 #[test]
 fn a_session_moves_to_another_place() {
-    let (rig, id) = talked();
-    let text = rig.trefoil(&["session", "export", &id]).expect(0).stdout;
-    let other = Rig::new();
+    let (harness, id) = talked();
+    let text = harness.trefoil(&["session", "export", &id]).expect(0).stdout;
+    let other = Harness::new();
     let file = other.project.write_home("talk.json", &text);
     let file = file.to_str().unwrap();
     let ran = other.trefoil(&["session", "import", file]).expect(0);
     assert_eq!(ran.stdout.trim(), id);
-    let (there, here) = (rig.export(&id), other.export(&id));
+    let (there, here) = (harness.export(&id), other.export(&id));
     assert_eq!(here["messages"], there["messages"]);
     assert_eq!(here["info"]["directory"], other.project.directory());
     assert_eq!((&here["info"]["path"], &there["info"]["path"]), (&json!(""), &json!("")));
@@ -51,26 +51,26 @@ fn a_session_moves_to_another_place() {
     other.play(json!([{ "text": "Going on." }]), &["-c", "go on"]).expect(0);
     assert_eq!(other.export(&id)["messages"].as_array().unwrap().len(), 5);
 
-    other.trefoil(&["session", "import", file]).expect(1).says("exists already");
-    // The same messages under another session would be overwritten there.
+    other.trefoil(&["session", "import", file]).expect(1).says("already exists");
+    // The same messages in another session would overwrite these.
     let stolen = text.replace(&id, "ses_stolen");
     let ran = other.piped(&["session", "import", "-"], stolen.as_bytes()).expect(1);
-    ran.says("exists already");
+    ran.says("already exists");
     assert_eq!(other.export(&id)["messages"].as_array().unwrap().len(), 5);
 }
 
-/// Whoever wrote the file has no say in what is allowed here, and has nothing run.
+/// The author of the file does not decide what is allowed here, and can run nothing.
 #[test]
 fn an_import_brings_no_rules_and_runs_nothing() {
-    let (rig, id) = talked();
-    let mut export = rig.export(&id);
+    let (harness, id) = talked();
+    let mut export = harness.export(&id);
     let rule = |permission: &str| json!({"permission": permission, "pattern": "*", "action": "allow"});
     export["info"]["permission"] = json!([rule("*"), rule("bash"), rule("external_directory")]);
     let answer = &mut export["messages"][1];
     answer["info"]["time"].as_object_mut().unwrap().remove("completed");
     let call = answer["parts"].as_array_mut().unwrap().iter_mut().find(|part| part["type"] == "tool").unwrap();
     call["state"] = json!({"status": "running", "input": {"command": "touch smuggled"}, "time": {"start": 1}});
-    let other = Rig::new();
+    let other = Harness::new();
     other.configure(json!({"permission": {"bash": {"*": "allow", "touch made": "ask"}}}));
     other.piped(&["session", "import", "-"], export.to_string().as_bytes()).expect(0);
     assert!(other.export(&id)["info"]["permission"].is_null());
@@ -86,60 +86,60 @@ fn an_import_brings_no_rules_and_runs_nothing() {
 
 #[test]
 fn bad_imports_change_nothing() {
-    let rig = Rig::new();
+    let harness = Harness::new();
     for (text, why) in
         [("", "not an exported session"), ("{}", "not an exported session"), ("\u{0}", "not an exported session")]
     {
-        rig.piped(&["session", "import", "-"], text.as_bytes()).expect(1).says(why);
+        harness.piped(&["session", "import", "-"], text.as_bytes()).expect(1).says(why);
     }
-    rig.piped(&["session", "import", "-"], b"\xff").expect(1).says("not UTF-8");
-    rig.trefoil(&["session", "import", "missing.json"]).expect(1).says("cannot import missing.json");
-    assert!(rig.sessions().is_empty());
+    harness.piped(&["session", "import", "-"], b"\xff").expect(1).says("not UTF-8");
+    harness.trefoil(&["session", "import", "missing.json"]).expect(1).says("cannot import missing.json");
+    assert!(harness.sessions().is_empty());
 }
 
 #[test]
 fn sessions_are_deleted() {
-    let (rig, id) = talked();
-    rig.trefoil(&["session", "delete", &id, "ses_nope"]).expect(1).says("unknown session: ses_nope");
-    assert_eq!(rig.sessions().len(), 1, "an unknown one stops it before anything is deleted");
-    rig.trefoil(&["session", "delete", &id]).expect(0).says("deleted");
-    assert!(rig.sessions().is_empty());
+    let (harness, id) = talked();
+    harness.trefoil(&["session", "delete", &id, "ses_nope"]).expect(1).says("unknown session: ses_nope");
+    assert_eq!(harness.sessions().len(), 1, "an unknown one stops it before anything is deleted");
+    harness.trefoil(&["session", "delete", &id]).expect(0).says("deleted");
+    assert!(harness.sessions().is_empty());
 }
 
 #[test]
-fn a_reader_that_has_enough_is_no_error_message() {
-    let (rig, id) = talked();
+fn a_closed_pipe_prints_no_error() {
+    let (harness, id) = talked();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut command = rig.command(&["session", "show", &id]);
+    let mut command = harness.command(&["session", "show", &id]);
     command.stdout(writer).stderr(std::process::Stdio::piped());
-    let ran = super::rig::finish(command.spawn().unwrap().into());
+    let ran = super::harness::finish(command.spawn().unwrap().into());
     assert_eq!(ran.stderr, "");
 }
 
 #[test]
 fn models_and_agents_are_listed() {
-    let rig = Rig::new();
-    rig.configure(json!({ "provider": { "local": {
+    let harness = Harness::new();
+    harness.configure(json!({ "provider": { "local": {
         "npm": "@ai-sdk/openai-compatible",
         "options": { "baseURL": "http://127.0.0.1:9/v1", "apiKey": "sk-very-secret" },
         "models": { "tiny": { "name": "Tiny" } },
     } } }));
-    let ran = rig.trefoil(&["models"]).expect(0);
+    let ran = harness.trefoil(&["models"]).expect(0);
     assert!(ran.stdout.contains("local/tiny") && ran.stdout.contains("script/demo"), "{}", ran.stdout);
-    let ran = rig.trefoil(&["models", "--json", "local"]).expect(0);
+    let ran = harness.trefoil(&["models", "--json", "local"]).expect(0);
     assert_eq!(ran.json()[0]["models"]["tiny"]["name"], "Tiny");
     for args in [&["models", "--json"][..], &["doctor", "--json"], &["config", "show"]] {
-        let ran = rig.trefoil(args);
+        let ran = harness.trefoil(args);
         assert!(!ran.stdout.contains("sk-very-secret") && !ran.stderr.contains("sk-very-secret"), "{args:?}");
     }
-    let ran = rig.trefoil(&["agent", "list"]).expect(0);
+    let ran = harness.trefoil(&["agent", "list"]).expect(0);
     assert!(
         ran.stdout.contains("build") && ran.stdout.contains("plan") && !ran.stdout.contains("title"),
         "{}",
         ran.stdout
     );
-    assert!(rig.trefoil(&["agent", "list", "--json"]).expect(0).json()["agents"].as_array().unwrap().len() > 4);
-    // One command is enough; who types the other is told.
-    rig.trefoil(&["agents"]).expect(2).says("'agent'");
+    assert!(harness.trefoil(&["agent", "list", "--json"]).expect(0).json()["agents"].as_array().unwrap().len() > 4);
+    // There is only `agent`; the error suggests it.
+    harness.trefoil(&["agents"]).expect(2).says("'agent'");
 }

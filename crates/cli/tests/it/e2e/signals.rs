@@ -1,4 +1,4 @@
-//! Signals that end a program or stop it for a while: what it did goes on afterwards, and whoever waits is told.
+//! Signals that end or stop a program: its work continues afterwards, and waiting clients are told.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,26 +8,26 @@ use serde_json::{Value, json};
 use testkit::{WAIT, until};
 
 use super::cancel::running;
-use super::rig::{Reader, Rig, finish, signal, spawn};
-use super::serve::Serving;
+use super::harness::{Harness, Reader, finish, signal, spawn};
+use super::serve::ServeProcess;
 
 #[test]
-fn a_turn_is_parked_and_goes_on() {
+fn a_turn_is_parked_and_resumed() {
     for (with, code, name) in [(Signal::TERM, 143, "SIGTERM"), (Signal::HUP, 129, "SIGHUP")] {
-        let rig = Rig::new();
-        let (child, alive) = running(&rig, "true");
+        let harness = Harness::new();
+        let (child, alive) = running(&harness, "true");
         signal(child.id(), with);
         let ran = finish(child).expect(code);
-        ran.says(&format!("error: {name} came: the turn is parked"));
+        ran.says(&format!("error: received {name}: the turn is parked"));
         ran.says("trefoil run -c");
         assert!(!ran.stderr.contains("cancelling"), "{}", ran.stderr);
         assert_eq!(alive.rest(), "", "nothing of it is left");
-        let session = rig.sessions()[0]["id"].as_str().unwrap().to_owned();
-        assert!(!rig.export(&session).to_string().contains("aborted"), "it was not aborted");
-        // Without a message: the prompt that was sent is answered now.
-        let ran = rig.play(json!([{ "text": "Never." }, { "text": "It goes on." }]), &["-c"]).expect(0);
+        let session = harness.sessions()[0]["id"].as_str().unwrap().to_owned();
+        assert!(!harness.export(&session).to_string().contains("aborted"), "it was not aborted");
+        // Without a message, the prompt that was sent is answered now.
+        let ran = harness.play(json!([{ "text": "Never." }, { "text": "It goes on." }]), &["-c"]).expect(0);
         assert_eq!(ran.stdout, "It goes on.\n");
-        let export = rig.export(&session);
+        let export = harness.export(&session);
         let tool = export["messages"].to_string();
         assert!(tool.contains("interrupted"), "the command that was cut off says so: {tool}");
         assert_eq!(export["messages"].as_array().unwrap().iter().filter(|m| m["info"]["role"] == "user").count(), 1);
@@ -36,21 +36,21 @@ fn a_turn_is_parked_and_goes_on() {
 
 #[test]
 fn a_model_that_does_not_answer_is_left_alone_and_asked_again() {
-    let rig = Rig::new();
-    let script = rig.script(json!([{ "text": "Hm ", "hold": rig.project.path().join("never") }]));
-    let mut child = spawn(rig.command(&["run", "--script", &script, "go"]));
+    let harness = Harness::new();
+    let script = harness.script(json!([{ "text": "Hm ", "hold": harness.project.path().join("never") }]));
+    let mut child = spawn(harness.command(&["run", "--script", &script, "go"]));
     let stdout = child.stdout.take().unwrap();
     Reader::new(move || stdout).wait_for("Hm ");
     signal(child.id(), Signal::TERM);
     finish(child).expect(143).says("the turn is parked");
-    let ran = rig.play(json!([{ "text": "Again." }]), &["-c"]).expect(0);
+    let ran = harness.play(json!([{ "text": "Again." }]), &["-c"]).expect(0);
     assert_eq!(ran.stdout, "Again.\n");
 }
 
 #[test]
 fn before_the_message_was_sent() {
-    let rig = Rig::new();
-    let mut command = rig.command(&["run", "x"]);
+    let harness = Harness::new();
+    let mut command = harness.command(&["run", "x"]);
     let (reader, _writer) = std::io::pipe().unwrap();
     command.stdin(reader);
     let mut child = spawn(command);
@@ -59,15 +59,15 @@ fn before_the_message_was_sent() {
     stderr.wait_for("waiting for the end of standard input");
     signal(child.id(), Signal::TERM);
     finish(child).expect(143);
-    assert!(stderr.rest().contains("SIGTERM came before the message was sent"));
-    assert!(rig.sessions().is_empty());
+    assert!(stderr.rest().contains("received SIGTERM before the message was sent"));
+    assert!(harness.sessions().is_empty());
 }
 
-/// A turn on a server whose command waits; gives the session and the connection on which its answer is awaited.
-fn waiting(rig: &Rig, serving: &Serving) -> (String, TcpStream) {
+/// A turn on a server whose command waits; returns the session and the connection that waits for the answer.
+fn waiting(harness: &Harness, serving: &ServeProcess) -> (String, TcpStream) {
     let made = request(serving.address(), "POST", "/session", "{}");
     let session = body(&made)["id"].as_str().unwrap().to_owned();
-    let pipe = rig.pipe("begun");
+    let pipe = harness.pipe("begun");
     let prompt =
         json!({ "parts": [{ "type": "text", "text": "go" }], "model": { "providerID": "script", "modelID": "file" } });
     let stream = send(serving.address(), "POST", &format!("/session/{session}/message"), &prompt.to_string());
@@ -100,36 +100,37 @@ fn body(answer: &str) -> Value {
 }
 
 #[test]
-fn those_who_wait_for_a_server_are_told_that_it_stops() {
+fn waiting_clients_are_told_that_the_server_stops() {
     for with in [Signal::TERM, Signal::HUP, Signal::INT] {
-        let rig = Rig::new();
-        let never = rig.pipe("never");
+        let harness = Harness::new();
+        let never = harness.pipe("never");
         let command = format!("echo begun > begun; cat {}", never.display());
-        let script = rig.script(json!([{ "tools": [["bash", { "command": command }]] }, { "text": "It goes on." }]));
-        let serving = Serving::of(spawn(rig.hearing(true, &["serve", "--port", "0", "--script", &script])));
+        let script =
+            harness.script(json!([{ "tools": [["bash", { "command": command }]] }, { "text": "It goes on." }]));
+        let serving = ServeProcess::of(spawn(harness.hearing(true, &["serve", "--port", "0", "--script", &script])));
         let mut events = send(serving.address(), "GET", "/event", "");
-        let (session, answer) = waiting(&rig, &serving);
+        let (session, answer) = waiting(&harness, &serving);
         serving.end(with).expect(0);
         let answer = rest(answer);
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
         let told = body(&answer);
         assert_eq!(told["_tag"], "ServiceUnavailableError");
         assert!(told["message"].as_str().unwrap().contains("goes on at the next start"), "{told}");
-        // The stream is at its end, with whole events; a client knows that it may come back.
+        // The stream ends with complete events, so a client knows that it may reconnect.
         let mut heard = Vec::new();
         let _ = events.read_to_end(&mut heard);
         let heard = String::from_utf8(heard).unwrap();
         assert!(heard.contains("server.connected") && heard.contains(&session), "{heard}");
         let ran =
-            rig.play(json!([{ "text": "Never." }, { "text": "It goes on." }]), &["--session", &session]).expect(0);
+            harness.play(json!([{ "text": "Never." }, { "text": "It goes on." }]), &["--session", &session]).expect(0);
         assert_eq!(ran.stdout, "It goes on.\n");
     }
 }
 
 #[test]
 fn a_server_under_nohup_outlives_its_terminal() {
-    let rig = Rig::new();
-    let serving = Serving::of(spawn(rig.hearing(false, &["serve", "--port", "0"])));
+    let harness = Harness::new();
+    let serving = ServeProcess::of(spawn(harness.hearing(false, &["serve", "--port", "0"])));
     signal(serving.program.id(), Signal::HUP);
     let answer = request(serving.address(), "GET", "/global/health", "");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -138,24 +139,24 @@ fn a_server_under_nohup_outlives_its_terminal() {
 
 #[test]
 fn an_abort_of_a_stopped_process_is_noted_and_takes_effect_later() {
-    let rig = Rig::new();
-    let (child, alive) = running(&rig, "true");
-    let session = rig.sessions()[0]["id"].as_str().unwrap().to_owned();
+    let harness = Harness::new();
+    let (child, alive) = running(&harness, "true");
+    let session = harness.sessions()[0]["id"].as_str().unwrap().to_owned();
     let pid = child.id();
     signal(pid, Signal::STOP);
     until("the process is stopped", || exec::is_stopped(i32::try_from(pid).unwrap()));
-    // Twice: who does not believe it is told the same.
+    // The second time it says the same.
     for _ in 0..2 {
-        let ran = rig.trefoil(&["cancel", &session]).expect(1);
+        let ran = harness.trefoil(&["cancel", &session]).expect(1);
         ran.says(&format!("The process {pid} runs {session} and is stopped"));
         ran.says(&format!("kill -CONT {pid}"));
     }
     signal(pid, Signal::CONT);
     finish(child).expect(130);
     assert_eq!(alive.rest(), "", "nothing of it is left");
-    let export = rig.export(&session).to_string();
+    let export = harness.export(&session).to_string();
     assert!(export.contains("MessageAbortedError"), "{export}");
-    // What comes next is not meant.
-    let ran = rig.play(json!([{ "text": "Again." }]), &["-c", "again"]).expect(0);
+    // The next turn is not affected.
+    let ran = harness.play(json!([{ "text": "Again." }]), &["-c", "again"]).expect(0);
     assert_eq!(ran.stdout, "Again.\n");
 }

@@ -1,15 +1,15 @@
-//! What takes space, and how it is given back.
+//! Disk space, and how it is freed.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::rig::Rig;
+use super::harness::Harness;
 
 const MARK: &str = "swordfish-4711";
 
-fn data(rig: &Rig) -> PathBuf {
-    rig.project.home().join(".local/share/trefoil")
+fn data(harness: &Harness) -> PathBuf {
+    harness.project.home().join(".local/share/trefoil")
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -23,11 +23,11 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The files of the data directory that hold the mark.
-fn marked(rig: &Rig) -> Vec<PathBuf> {
+/// The files of the data directory that contain the mark.
+fn marked(harness: &Harness) -> Vec<PathBuf> {
     let holds =
         |path: &PathBuf| std::fs::read(path).unwrap().windows(MARK.len()).any(|window| window == MARK.as_bytes());
-    files(&data(rig)).into_iter().filter(holds).collect()
+    files(&data(harness)).into_iter().filter(holds).collect()
 }
 
 fn loud() -> Value {
@@ -37,67 +37,67 @@ fn loud() -> Value {
 
 #[test]
 fn a_deleted_session_leaves_nothing_and_gc_gives_the_space_back() {
-    let rig = Rig::new();
-    rig.play(json!([{ "text": "Hi." }]), &["one"]).expect(0);
+    let harness = Harness::new();
+    harness.play(json!([{ "text": "Hi." }]), &["one"]).expect(0);
     for _ in 0..3 {
-        rig.play(loud(), &["-c", MARK]).expect(0);
+        harness.play(loud(), &["-c", MARK]).expect(0);
     }
-    let looked = rig.trefoil(&["doctor", "--json"]).expect(0).json();
+    let looked = harness.trefoil(&["doctor", "--json"]).expect(0).json();
     let found = |name: &str| looked.as_array().unwrap().iter().find(|finding| finding["name"] == name).cloned();
     assert!(found("sessions").unwrap()["found"].as_str().unwrap().starts_with("1 session, "));
     assert!(found("tool output").unwrap()["found"].as_str().unwrap().starts_with("3 files"));
     assert!(found("event log").is_some() && found("free pages").is_some() && found("leftovers").is_none());
 
-    let id = rig.sessions()[0]["id"].as_str().unwrap().to_owned();
-    rig.trefoil(&["session", "delete", &id]).expect(0);
-    assert_eq!(files(&data(&rig).join("tool-output")), Vec::<PathBuf>::new());
-    let before = rig.trefoil(&["gc", "--dry-run", "--json"]).expect(0).json();
+    let id = harness.sessions()[0]["id"].as_str().unwrap().to_owned();
+    harness.trefoil(&["session", "delete", &id]).expect(0);
+    assert_eq!(files(&data(&harness).join("tool-output")), Vec::<PathBuf>::new());
+    let before = harness.trefoil(&["gc", "--dry-run", "--json"]).expect(0).json();
     assert_eq!((&before["dry_run"], &before["leftovers"]), (&json!(true), &json!(0)));
     assert!(before["free_bytes"].as_u64().unwrap() > 100_000, "{before}");
     assert_eq!(before["bytes_before"], before["bytes_after"]);
-    let ran = rig.trefoil(&["gc", "--json"]).expect(0).json();
+    let ran = harness.trefoil(&["gc", "--json"]).expect(0).json();
     assert!(ran["bytes_after"].as_u64() < ran["bytes_before"].as_u64(), "{ran}");
     assert_eq!((&ran["problems"], ran.get("note")), (&json!([]), None));
-    assert_eq!(marked(&rig), Vec::<PathBuf>::new());
-    let again = rig.trefoil(&["gc"]).expect(0);
+    assert_eq!(marked(&harness), Vec::<PathBuf>::new());
+    let again = harness.trefoil(&["gc"]).expect(0);
     assert!(again.stdout.contains("the database had") && again.stdout.contains("0.0 MB"), "{}", again.stdout);
 }
 
 #[test]
 fn gc_removes_sessions_over_the_age_that_the_user_sets() {
-    let rig = Rig::new();
-    let script = rig.script(json!([{ "text": "Hi." }]));
-    let mut old = rig.command(&["run", "--script", &script, "old"]);
+    let harness = Harness::new();
+    let script = harness.script(json!([{ "text": "Hi." }]));
+    let mut old = harness.command(&["run", "--script", &script, "old"]);
     old.env("TREFOIL_CLOCK", (-90 * 24 * 60 * 60 * 1000_i64).to_string());
-    super::rig::finish(super::rig::spawn(old)).expect(0);
-    rig.trefoil(&["run", "--script", &script, "new"]).expect(0);
-    assert_eq!(rig.trefoil(&["gc", "--json"]).expect(0).json()["sessions"], json!([]));
-    assert_eq!(rig.sessions().len(), 2);
-    rig.configure(json!({ "session": { "max_age_days": 30 } }));
-    rig.trefoil(&["config", "check"]).expect(0);
-    let counted = rig.trefoil(&["gc", "--dry-run", "--json"]).expect(0).json();
+    super::harness::finish(super::harness::spawn(old)).expect(0);
+    harness.trefoil(&["run", "--script", &script, "new"]).expect(0);
+    assert_eq!(harness.trefoil(&["gc", "--json"]).expect(0).json()["sessions"], json!([]));
+    assert_eq!(harness.sessions().len(), 2);
+    harness.configure(json!({ "session": { "max_age_days": 30 } }));
+    harness.trefoil(&["config", "check"]).expect(0);
+    let counted = harness.trefoil(&["gc", "--dry-run", "--json"]).expect(0).json();
     assert_eq!(counted["sessions"].as_array().unwrap().len(), 1);
-    assert_eq!(rig.sessions().len(), 2);
-    let removed = rig.trefoil(&["gc", "--json"]).expect(0).json();
+    assert_eq!(harness.sessions().len(), 2);
+    let removed = harness.trefoil(&["gc", "--json"]).expect(0).json();
     assert_eq!(removed["sessions"], counted["sessions"]);
-    let left = rig.sessions();
+    let left = harness.sessions();
     assert_eq!(left.len(), 1);
     assert_ne!(left[0]["id"], counted["sessions"][0]);
 }
 
 #[test]
-fn a_session_of_a_machine_whose_clock_is_ahead_goes_on_behind_its_history() {
-    let (there, here) = (Rig::new(), Rig::new());
+fn a_session_from_a_machine_with_a_fast_clock_continues_in_order() {
+    let (there, here) = (Harness::new(), Harness::new());
     let script = there.script(json!([{ "text": "Hi." }]));
     for words in [&["run", "--script", &script, "one"][..], &["run", "--script", &script, "-c", "two"]] {
         let mut run = there.command(words);
         run.env("TREFOIL_CLOCK", "300000");
-        super::rig::finish(super::rig::spawn(run)).expect(0);
+        super::harness::finish(super::harness::spawn(run)).expect(0);
     }
     let id = there.sessions()[0]["id"].as_str().unwrap().to_owned();
     let file = here.project.write_home("export.json", there.export(&id).to_string());
     here.trefoil(&["session", "import", file.to_str().unwrap()]).expect(0);
-    // Each prompt is answered by what it asks for, and not by what an earlier one did.
+    // Each prompt gets its own answer, not that of an earlier one.
     for words in ["three", "four"] {
         let call = json!({ "command": format!("echo {words} >> ran.txt"), "description": "say" });
         let rule = json!({ "when": { "text": words }, "steps": [{ "tools": [["bash", call]] }, { "text": words }] });

@@ -1,13 +1,13 @@
-//! Agents that mean no good.
+//! Hostile agents.
 
 use api::{EventBody, PermissionReplyKind};
 use serde_json::{Value, json};
 
-use super::lab::{Lab, asked, error, output, pipe, run, shell, tell};
+use super::fixture::{Fixture, asked, error, output, pipe, run, shell, tell};
 
 pub const END: &str = r#"echo '{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}'; read -r line"#;
 
-/// Answers the handshake and opens a session, then does that.
+/// Answers the handshake, opens a session, and then does that.
 pub fn after_the_handshake(then: &str) -> Value {
     let answer = |id: u32, result: Value| {
         format!("read line; echo '{}'\n", json!({"jsonrpc": "2.0", "id": id, "result": result}))
@@ -26,11 +26,11 @@ fn chunk(text: &str) -> String {
 }
 
 async fn failure(acp: Value) -> String {
-    let lab = Lab::with(json!({}), |_| acp);
-    let session = lab.session().await;
-    let task = lab.delegate(&session, "go").await;
-    let child = lab.child(&session).await;
-    let answer = lab.messages(&child.id).await.pop().unwrap();
+    let fixture = Fixture::with(json!({}), |_| acp);
+    let session = fixture.session().await;
+    let task = fixture.delegate(&session, "go").await;
+    let child = fixture.child(&session).await;
+    let answer = fixture.messages(&child.id).await.pop().unwrap();
     assert!(answer.info.as_assistant().unwrap().error.is_some(), "{answer:#?}");
     assert!(answer.parts.iter().filter_map(api::Part::as_tool).all(|tool| tool.state.is_done()), "{answer:#?}");
     error(&task).to_owned()
@@ -75,7 +75,7 @@ async fn it_answers_garbage() {
         echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call","toolCallId":5}}}'
         echo '{"jsonrpc":"2.0","id":2,"result":{"stopReason":"because"}}'; exec sleep 300"#;
     let said = failure(after_the_handshake(then)).await;
-    assert!(said.contains("has no known stopReason"), "{said}");
+    assert!(said.contains("no stopReason that is known"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,16 +101,16 @@ async fn it_reaches_out_of_its_folder() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_does_not_stop() {
-    let lab = Lab::with(json!({}), |_| {
+    let fixture = Fixture::with(json!({}), |_| {
         after_the_handshake(&format!("echo '{}'; trap '' TERM; while :; do sleep 300; done", chunk("Begun")))
     });
-    let mut events = lab.recorder().await;
-    let session = lab.session().await;
-    lab.begin(&session, "go").await;
+    let mut events = fixture.recorder().await;
+    let session = fixture.session().await;
+    fixture.begin(&session, "go").await;
     events.wait_for(|body| matches!(body, api::EventBody::PartDelta { delta, .. } if delta == "Begun")).await;
-    let child = lab.child(&session).await;
-    api::Host::cancel(&lab.engine, &lab.scope, &session).await.unwrap();
-    let answer = lab.messages(&child.id).await.pop().unwrap();
+    let child = fixture.child(&session).await;
+    api::Host::cancel(&fixture.engine, &fixture.scope, &session).await.unwrap();
+    let answer = fixture.messages(&child.id).await.pop().unwrap();
     let error = answer.info.as_assistant().unwrap().error.clone();
     assert!(matches!(error, Some(api::MessageError::MessageAbortedError(_))), "{error:?}");
 }
@@ -122,40 +122,40 @@ async fn it_asks_and_does_not_want_to_know() {
         "options": [{"optionId": "y", "name": "Yes", "kind": "allow_once"}]}});
     let withdraw = json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": 9}});
     let then = format!("echo '{ask}'; read go < go; echo '{withdraw}'; read -r answer; {END}");
-    let lab = Lab::with(json!({"permission": {"bash": "ask"}}), |_| after_the_handshake(&then));
-    pipe(&lab, "go");
-    let mut events = lab.recorder().await;
-    let session = lab.session().await;
-    lab.begin(&session, "go").await;
+    let fixture = Fixture::with(json!({"permission": {"bash": "ask"}}), |_| after_the_handshake(&then));
+    pipe(&fixture, "go");
+    let mut events = fixture.recorder().await;
+    let session = fixture.session().await;
+    fixture.begin(&session, "go").await;
     let ask = asked(&mut events).await;
     assert_eq!(ask.patterns, ["true"]);
-    tell(&lab, "go", "now\n");
+    tell(&fixture, "go", "now\n");
     events
         .wait_for(|body| matches!(body, EventBody::PermissionReplied { request_id, .. } if *request_id == ask.id))
         .await;
     events.wait_idle(&session).await;
-    let task = lab.tools(&session).await.remove(0);
+    let task = fixture.tools(&session).await.remove(0);
     assert!(output(&task).contains("ended without an answer"), "{}", output(&task));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_writes_without_a_call_and_is_asked_about() {
-    let lab = Lab::with(json!({"permission": {"edit": "ask"}}), |project| {
+    let fixture = Fixture::with(json!({"permission": {"edit": "ask"}}), |project| {
         let path = project.path().join("made.txt");
         let write = json!({"jsonrpc": "2.0", "id": 9, "method": "fs/write_text_file",
             "params": {"sessionId": "s", "path": path, "content": "made"}});
         after_the_handshake(&format!("echo '{write}'; read -r answer; {END}"))
     });
-    let mut events = lab.recorder().await;
-    let session = lab.session().await;
-    lab.begin(&session, "go").await;
+    let mut events = fixture.recorder().await;
+    let session = fixture.session().await;
+    fixture.begin(&session, "go").await;
     let ask = asked(&mut events).await;
     assert_eq!((ask.permission.as_str(), &ask.patterns[..]), ("edit", &["made.txt".to_owned()][..]));
-    assert!(!lab.project.path().join("made.txt").exists());
-    lab.answer(&ask, PermissionReplyKind::Once).await;
+    assert!(!fixture.project.path().join("made.txt").exists());
+    fixture.answer(&ask, PermissionReplyKind::Once).await;
     events.wait_idle(&session).await;
-    assert_eq!(lab.project.read("made.txt"), "made");
-    let calls = lab.tools(&lab.child(&session).await.id).await;
+    assert_eq!(fixture.project.read("made.txt"), "made");
+    let calls = fixture.tools(&fixture.child(&session).await.id).await;
     assert_eq!((calls[0].tool.as_str(), calls[0].state.status()), ("write", "completed"));
 }
 
@@ -180,30 +180,30 @@ async fn what_its_terminals_would_really_run_is_asked_about() {
     let mut then = terminal(100, allowed);
     then.extend(cases.iter().enumerate().map(|(id, case)| terminal(id + 10, case.clone())));
     let rules = json!({"permission": {"bash": {"*": "ask", "git status *": "allow"}}});
-    let lab = Lab::with(rules, |_| after_the_handshake(&format!("{then}{END}")));
-    let mut events = lab.recorder().await;
-    let session = lab.session().await;
-    lab.begin(&session, "go").await;
+    let fixture = Fixture::with(rules, |_| after_the_handshake(&format!("{then}{END}")));
+    let mut events = fixture.recorder().await;
+    let session = fixture.session().await;
+    fixture.begin(&session, "go").await;
     for case in &cases {
         let ask = asked(&mut events).await;
         assert_eq!(ask.permission, "bash", "{case}: {ask:?}");
-        lab.answer(&ask, PermissionReplyKind::Reject).await;
+        fixture.answer(&ask, PermissionReplyKind::Reject).await;
     }
     events.wait_idle(&session).await;
-    assert!(!lab.project.path().join("other").exists());
+    assert!(!fixture.project.path().join("other").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_starts_itself() {
     let said = failure(shell("echo \"below $ACP_AGENT_DEPTH\" >&2; exit 3")).await;
     assert!(said.contains("it wrote: below 1"), "{said}");
-    let lab = Lab::with(json!({}), |_| shell("touch started; exit 3"));
+    let fixture = Fixture::with(json!({}), |_| shell("touch started; exit 3"));
     let call = json!({"description": "Do it", "prompt": "go", "subagent_type": "other"});
     let steps = json!({"default": [{"tools": [["task", call]]}, {"text": "told"}]});
-    let script = lab.project.write_home("script.json", steps.to_string());
-    let mut command = lab.project.command(env!("CARGO_BIN_EXE_trefoil"));
+    let script = fixture.project.write_home("script.json", steps.to_string());
+    let mut command = fixture.project.command(env!("CARGO_BIN_EXE_trefoil"));
     command.env("ACP_AGENT_DEPTH", "8").args(["run", "--script"]).arg(script).arg("go");
     let ran = run(command).await;
     assert!(ran.status.success(), "{ran:?}");
-    assert!(!lab.project.path().join("started").exists(), "{ran:?}");
+    assert!(!fixture.project.path().join("started").exists(), "{ran:?}");
 }

@@ -1,45 +1,45 @@
-//! Subagents of the other agent, in whichever way it tells of them: each is a session of ours.
+//! Subagents of the other agent: each is a session of ours, however the agent reports it.
 
 use api::{EventBody, Host, PermissionReplyKind, SessionId, ToolState, TreeNode, TreeState};
 use serde_json::{Value, json};
 
+use super::fixture::{Fixture, asked, bash, error, output, pipe, run, script, tell, text, told};
 use super::hostile::{END, after_the_handshake};
-use super::lab::{Lab, asked, bash, error, output, pipe, run, script, tell, text, told};
 
-/// What our own agent does that hands this on, and then ends.
+/// The steps of our own agent that delegates this, and then ends.
 fn handing_on(steps: Value) -> String {
     let call = json!({"description": "Look closely", "prompt": script(steps), "subagent_type": "general"});
     script(json!([{"tools": [["task", call]]}, {"text": "Done."}]))
 }
 
-/// The sessions below one: that of the agent, then those of its subagents.
-async fn below(lab: &Lab, session: &SessionId) -> Vec<TreeNode> {
-    lab.engine.tree(&lab.scope, session).await.unwrap().sessions.split_off(1)
+/// The sessions below one: the agent's, then those of its subagents.
+async fn below(fixture: &Fixture, session: &SessionId) -> Vec<TreeNode> {
+    fixture.engine.tree(&fixture.scope, session).await.unwrap().sessions.split_off(1)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn they_are_sessions_of_ours() {
-    let lab = Lab::new(json!({}));
-    let session = lab.session().await;
+    let fixture = Fixture::new(json!({}));
+    let session = fixture.session().await;
     let steps = json!([{"reasoning": "hm", "tools": [bash("echo deep")]}, {"text": "Seen."}]);
-    let task = lab.delegate(&session, &handing_on(steps.clone())).await;
+    let task = fixture.delegate(&session, &handing_on(steps.clone())).await;
     assert!(output(&task).contains("Done."));
-    let nodes = below(&lab, &session).await;
+    let nodes = below(&fixture, &session).await;
     let shape: Vec<_> = nodes.iter().map(|node| (node.depth, node.state, node.own.tool_calls)).collect();
     assert_eq!(shape, [(1, TreeState::Idle, 1), (2, TreeState::Idle, 1)], "{nodes:#?}");
     assert!(nodes[1].title.starts_with("Look closely"), "{}", nodes[1].title);
-    let messages = lab.messages(&nodes[1].session_id).await;
+    let messages = fixture.messages(&nodes[1].session_id).await;
     assert_eq!(text(&messages), "Seen.");
     let told = messages[0].parts.iter().find_map(api::Part::as_text).unwrap();
     assert_eq!(told.text, script(steps), "what it was told is known from the call");
-    let calls = lab.tools(&nodes[1].session_id).await;
+    let calls = fixture.tools(&nodes[1].session_id).await;
     assert!(output(&calls[0]).contains("deep"), "{calls:#?}");
-    // The call that waited for it leads to it.
-    let task = lab.tools(&nodes[0].session_id).await.into_iter().find(|tool| tool.tool == "task").unwrap();
+    // The call that waited for it links to it.
+    let task = fixture.tools(&nodes[0].session_id).await.into_iter().find(|tool| tool.tool == "task").unwrap();
     let ToolState::Completed(done) = &task.state else { panic!("{task:#?}") };
     assert_eq!(done.metadata["sessionId"], nodes[1].session_id.as_str());
     // Another process sees the same.
-    let mut command = lab.project.command(env!("CARGO_BIN_EXE_trefoil"));
+    let mut command = fixture.project.command(env!("CARGO_BIN_EXE_trefoil"));
     command.args(["tree", session.as_str()]);
     let shown = String::from_utf8(run(command).await.stdout).unwrap();
     assert!(shown.contains("└─ ✓ other  Look closely") && shown.contains("3 sessions"), "{shown}");
@@ -47,38 +47,38 @@ async fn they_are_sessions_of_ours() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn they_ask_for_themselves() {
-    let lab = Lab::new(json!({"permission": {"bash": "ask"}}));
-    let mut events = lab.recorder().await;
-    let session = lab.session().await;
-    lab.begin(&session, &handing_on(json!([{"tools": [bash("touch asked.txt")]}, {"text": "Seen."}]))).await;
+    let fixture = Fixture::new(json!({"permission": {"bash": "ask"}}));
+    let mut events = fixture.recorder().await;
+    let session = fixture.session().await;
+    fixture.begin(&session, &handing_on(json!([{"tools": [bash("touch asked.txt")]}, {"text": "Seen."}]))).await;
     let ask = asked(&mut events).await;
-    let nodes = below(&lab, &session).await;
+    let nodes = below(&fixture, &session).await;
     assert_eq!((&ask.session_id, nodes[1].state), (&nodes[1].session_id, TreeState::Asking), "{nodes:#?}");
-    assert!(!lab.project.path().join("asked.txt").exists());
-    lab.answer(&ask, PermissionReplyKind::Once).await;
+    assert!(!fixture.project.path().join("asked.txt").exists());
+    fixture.answer(&ask, PermissionReplyKind::Once).await;
     events.wait_idle(&session).await;
-    assert!(lab.project.path().join("asked.txt").exists());
+    assert!(fixture.project.path().join("asked.txt").exists());
     let asks = events.events().iter().filter(|event| matches!(event.body, EventBody::PermissionAsked(_))).count();
     assert_eq!(asks, 1, "what was allowed is not asked again for its terminal");
-    assert!(below(&lab, &session).await.iter().all(|node| node.state == TreeState::Idle));
+    assert!(below(&fixture, &session).await.iter().all(|node| node.state == TreeState::Idle));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_is_cancelled_and_the_others_go_on() {
-    let lab = Lab::new(json!({}));
-    pipe(&lab, "pid");
-    let mut events = lab.recorder().await;
-    let session = lab.session().await;
-    lab.begin(&session, &handing_on(json!([{"tools": [bash("echo $$ > pid; exec sleep 300")]}]))).await;
-    let pid = told(&lab, "pid");
-    let nodes = below(&lab, &session).await;
-    let stopped = lab.engine.cancel(&lab.scope, &nodes[1].session_id).await.unwrap();
+    let fixture = Fixture::new(json!({}));
+    pipe(&fixture, "pid");
+    let mut events = fixture.recorder().await;
+    let session = fixture.session().await;
+    fixture.begin(&session, &handing_on(json!([{"tools": [bash("echo $$ > pid; exec sleep 300")]}]))).await;
+    let pid = told(&fixture, "pid");
+    let nodes = below(&fixture, &session).await;
+    let stopped = fixture.engine.cancel(&fixture.scope, &nodes[1].session_id).await.unwrap();
     assert_eq!(stopped.sessions, std::slice::from_ref(&nodes[1].session_id));
     events.wait_idle(&session).await;
     assert!(!std::path::Path::new("/proc").join(pid).exists(), "its command is gone");
-    let task = lab.tools(&session).await.remove(0);
+    let task = fixture.tools(&session).await.remove(0);
     assert!(output(&task).contains("Done."), "{}", output(&task));
-    let states: Vec<_> = below(&lab, &session).await.iter().map(|node| node.state).collect();
+    let states: Vec<_> = below(&fixture, &session).await.iter().map(|node| node.state).collect();
     assert_eq!(states, [TreeState::Idle, TreeState::Cancelled]);
 }
 
@@ -99,7 +99,7 @@ fn announce(parent: &str, child: &str, state: &str) -> String {
     )
 }
 
-/// OpenCode's own way.
+/// As OpenCode reports them.
 fn child_update(status: &str, update: Value) -> String {
     let mut params = json!({"rootSessionId": "s", "parentSessionId": "s", "childSessionId": "c", "title": "Look",
         "type": "status", "status": status});
@@ -110,18 +110,18 @@ fn child_update(status: &str, update: Value) -> String {
     format!("echo '{line}'\n")
 }
 
-/// What an agent that does this leaves: the state and the text of each session below ours.
-async fn seen(then: &str) -> (Lab, Vec<TreeNode>, Vec<String>) {
-    let lab = Lab::with(json!({}), |_| after_the_handshake(&format!("{then}{END}")));
-    let session = lab.session().await;
-    let task = lab.delegate(&session, "go").await;
+/// Runs an agent that does this; returns the state and the text of each session below ours.
+async fn seen(then: &str) -> (Fixture, Vec<TreeNode>, Vec<String>) {
+    let fixture = Fixture::with(json!({}), |_| after_the_handshake(&format!("{then}{END}")));
+    let session = fixture.session().await;
+    let task = fixture.delegate(&session, "go").await;
     assert!(output(&task).contains("</task_result>"));
-    let nodes = below(&lab, &session).await;
+    let nodes = below(&fixture, &session).await;
     let mut texts = Vec::new();
     for node in &nodes {
-        texts.push(text(&lab.messages(&node.session_id).await));
+        texts.push(text(&fixture.messages(&node.session_id).await));
     }
-    (lab, nodes, texts)
+    (fixture, nodes, texts)
 }
 
 fn states(nodes: &[TreeNode]) -> Vec<(u32, TreeState)> {
@@ -154,28 +154,28 @@ async fn by_the_call_alone() {
     };
     let result = "<task id=\"c\" state=\"completed\"><task_result>It is short.</task_result></task>";
     let done = json!({"rawOutput": {"output": result, "metadata": {"sessionId": "c", "parentSessionId": "s"}}});
-    let (lab, nodes, texts) = seen(&(call("in_progress", json!({})) + &call("completed", done))).await;
+    let (fixture, nodes, texts) = seen(&(call("in_progress", json!({})) + &call("completed", done))).await;
     assert_eq!(states(&nodes), [(1, TreeState::Idle), (2, TreeState::Idle)], "{nodes:#?}");
     assert_eq!(texts, ["", "It is short."]);
-    let told = lab.messages(&nodes[1].session_id).await.remove(0);
+    let told = fixture.messages(&nodes[1].session_id).await.remove(0);
     assert_eq!(told.parts[0].as_text().unwrap().text, "Read all of it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_cannot_be_stopped_alone_says_so() {
     let then = announce("s", "c", "running") + &chunk("c", "Begun.") + "read go < go\n" + &announce("s", "c", "idle");
-    let lab = Lab::with(json!({}), |_| after_the_handshake(&format!("{then}{END}")));
-    pipe(&lab, "go");
-    let mut events = lab.recorder().await;
-    let session = lab.session().await;
-    lab.begin(&session, "go").await;
+    let fixture = Fixture::with(json!({}), |_| after_the_handshake(&format!("{then}{END}")));
+    pipe(&fixture, "go");
+    let mut events = fixture.recorder().await;
+    let session = fixture.session().await;
+    fixture.begin(&session, "go").await;
     events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta == "Begun.")).await;
-    let nodes = below(&lab, &session).await;
-    let refused = lab.engine.cancel(&lab.scope, &nodes[1].session_id).await.unwrap_err().to_string();
+    let nodes = below(&fixture, &session).await;
+    let refused = fixture.engine.cancel(&fixture.scope, &nodes[1].session_id).await.unwrap_err().to_string();
     assert!(refused.contains("cannot stop it alone"), "{refused}");
-    tell(&lab, "go", "now\n");
+    tell(&fixture, "go", "now\n");
     events.wait_idle(&session).await;
-    assert_eq!(states(&below(&lab, &session).await), [(1, TreeState::Idle), (2, TreeState::Idle)]);
+    assert_eq!(states(&below(&fixture, &session).await), [(1, TreeState::Idle), (2, TreeState::Idle)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,11 +195,11 @@ async fn nonsense_about_them_hurts_nobody() {
         + &update("s", json!({"sessionUpdate": "subagent_update", "sessionId": 7}))
         + &update("s", json!({"sessionUpdate": "subagent_update", "sessionId": "", "title": {}, "state": 5}))
         + &chunk("s", "All.");
-    let (lab, nodes, texts) = seen(&then).await;
+    let (fixture, nodes, texts) = seen(&then).await;
     assert_eq!(texts, ["All.", "Fine.", ""], "{nodes:#?}");
-    // Nobody said what became of the last one.
+    // The end of the last one was not reported.
     assert_eq!(states(&nodes), [(1, TreeState::Idle), (2, TreeState::Idle), (3, TreeState::Failed)]);
-    assert!(error(&lab.tools(&nodes[2].session_id).await[0]).contains("interrupted"));
+    assert!(error(&fixture.tools(&nodes[2].session_id).await[0]).contains("interrupted"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -222,13 +222,13 @@ async fn a_session_is_loaded_where_it_cannot_be_resumed() {
         answer(1, json!({"sessionId": "s"})),
         chunk("s", "Answer $n.").replace("echo '", "n=$(wc -l < runs); echo '").replace("$n", "'$n'"),
     );
-    let lab = Lab::with(json!({}), |_| super::lab::shell(&agent));
-    let session = lab.session().await;
-    lab.delegate(&session, "one").await;
-    let child = lab.child(&session).await;
+    let fixture = Fixture::with(json!({}), |_| super::fixture::shell(&agent));
+    let session = fixture.session().await;
+    fixture.delegate(&session, "one").await;
+    let child = fixture.child(&session).await;
     let again = json!({"description": "More", "prompt": "two", "subagent_type": "other", "task_id": child.id});
-    let task = lab.task(&session, again).await;
+    let task = fixture.task(&session, again).await;
     assert!(output(&task).contains("Answer 2."), "{}", output(&task));
-    assert_eq!(lab.project.read("loads"), "loaded\n");
-    assert_eq!(text(&lab.messages(&child.id).await), "Answer 1.Answer 2.", "nothing is shown twice");
+    assert_eq!(fixture.project.read("loads"), "loaded\n");
+    assert_eq!(text(&fixture.messages(&child.id).await), "Answer 1.Answer 2.", "nothing is shown twice");
 }

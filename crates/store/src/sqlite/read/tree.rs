@@ -209,7 +209,15 @@ impl Store {
     /// The number of a session's descendants, counting no further than `limit`.
     pub fn count_descendants(&self, root: &SessionId, limit: usize) -> Result<usize, StoreError> {
         self.read(|conn| {
-            let mut statement = conn.prepare_cached(&format!("{SUBTREE} LIMIT ?2) SELECT count(*) FROM below"))?;
+            let mut statement = conn.prepare_cached(
+                "WITH RECURSIVE below (id, depth) AS (
+                     VALUES (?1, 0)
+                     UNION ALL
+                     SELECT session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id
+                     WHERE below.depth < 100 LIMIT ?2
+                 )
+                 SELECT count(*) FROM below",
+            )?;
             let limit = int((limit as u64).saturating_add(1));
             let family: i64 = statement.query_row(params![root.as_str(), limit], |row| row.get(0))?;
             Ok(usize::try_from(family).unwrap_or(0).saturating_sub(1))
