@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The maximum number of files and folders; changes to further ones are not noticed.
@@ -11,17 +12,20 @@ pub const MAX_FILE_STAMPS: usize = 10_000;
 
 /// The stamps of all files and folders that were examined, including missing ones.
 #[derive(Debug, Clone, Default)]
-pub struct FileStamps {
-    stamps: BTreeMap<PathBuf, Option<FileStamp>>,
-    /// Why missing files are known to be missing still. Most files that configuration may be in are missing, and share few
-    /// folders.
-    absences: BTreeMap<PathBuf, Absence>,
+pub struct FileStamps(BTreeMap<PathBuf, Entry>);
+
+#[derive(Debug, Clone)]
+struct Entry {
+    /// `None` if there is no such file.
+    stamp: Option<FileStamp>,
+    /// Why it is known to be missing still. Most files that configuration may be in are missing, and share few folders.
+    absence: Option<Absence>,
 }
 
 /// A file is missing as long as the nearest folder above it that exists has this stamp.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 struct Absence {
-    folder: PathBuf,
+    folder: Arc<Path>,
     stamp: FileStamp,
 }
 
@@ -39,7 +43,7 @@ impl Absence {
         // After the stamp. A link that leads nowhere is there: what it leads to may appear elsewhere.
         let is_missing = missing.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
         let is_settled = stamp.age().is_some_and(|age| age > TICK);
-        (is_missing && is_settled).then(|| Self { folder: folder.to_owned(), stamp })
+        (is_missing && is_settled).then(|| Self { folder: folder.into(), stamp })
     }
 }
 
@@ -77,7 +81,7 @@ impl FileStamp {
 impl FileStamps {
     /// Records a file or folder. Call it before reading: changes made meanwhile then count as changes.
     pub(crate) fn record(&mut self, path: &Path) {
-        if self.stamps.len() >= MAX_FILE_STAMPS || self.stamps.contains_key(path) {
+        if self.0.len() >= MAX_FILE_STAMPS || self.0.contains_key(path) {
             return;
         }
         let mut stamp = FileStamp::of(path);
@@ -86,63 +90,69 @@ impl FileStamps {
             std::thread::sleep(left);
             stamp = FileStamp::of(path);
         }
-        self.stamps.insert(path.to_owned(), stamp);
+        self.0.insert(path.to_owned(), Entry { stamp, absence: None });
     }
 
     /// The number of stamps.
     pub fn len(&self) -> usize {
-        self.stamps.len()
+        self.0.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.stamps.is_empty()
+        self.0.is_empty()
     }
 
     /// The current stamps of the same files and folders.
     #[must_use]
     pub fn now(&self) -> Self {
-        let stamps = self.stamps.keys().map(|path| (path.clone(), FileStamp::of(path))).collect();
-        Self { stamps, absences: BTreeMap::new() }
+        let entry = |path: &PathBuf| (path.clone(), Entry { stamp: FileStamp::of(path), absence: None });
+        Self(self.0.keys().map(entry).collect())
     }
 
     /// Whether any of them has changed since.
     pub fn have_changed(&mut self) -> bool {
         // The contents of a folder follow it in the map, and cannot exist while the folder does not.
         let mut missing: Option<&Path> = None;
-        let mut folders: Vec<(&Path, Option<FileStamp>)> = Vec::new();
-        let mut examined = Vec::new();
-        for (path, stamp) in &self.stamps {
-            if stamp.is_none() && missing.is_some_and(|folder| path.starts_with(folder)) {
+        let mut folders: Vec<(Arc<Path>, Option<FileStamp>)> = Vec::new();
+        for (path, Entry { stamp, absence }) in &mut self.0 {
+            if stamp.is_some() {
+                missing = None;
+                if FileStamp::of(path) != *stamp {
+                    return true;
+                }
                 continue;
             }
-            missing = stamp.is_none().then_some(path.as_path());
-            if let Some(Absence { folder, stamp }) = self.absences.get(path) {
-                let known = folders.iter().find(|(known, _)| known == folder).map(|(_, now)| *now);
-                let now = known.unwrap_or_else(|| {
+            if missing.is_some_and(|folder| is_below(path, folder)) {
+                continue;
+            }
+            missing = Some(path);
+            let known = absence.as_ref().is_some_and(|Absence { folder, stamp }| {
+                let same = |(known, _): &&(Arc<Path>, _)| known.as_os_str() == folder.as_os_str();
+                let now = folders.iter().find(same).map(|(_, now)| *now).unwrap_or_else(|| {
                     let now = FileStamp::of(folder);
-                    folders.push((folder, now));
+                    folders.push((folder.clone(), now));
                     now
                 });
-                if now == Some(*stamp) {
-                    continue;
-                }
+                now == Some(*stamp)
+            });
+            if known {
+                continue;
             }
-            if FileStamp::of(path) != *stamp {
+            if FileStamp::of(path).is_some() {
                 return true;
             }
-            if stamp.is_none() {
-                examined.push((path.clone(), Absence::of(path)));
-            }
-        }
-        for (path, absence) in examined {
-            match absence {
-                Some(absence) => drop(self.absences.insert(path, absence)),
-                None => drop(self.absences.remove(&path)),
-            }
+            *absence = Absence::of(path);
         }
         false
     }
+}
+
+/// Whether a path is in a folder. Compares bytes: this runs for every file before every prompt, and paths are slow to
+/// compare.
+fn is_below(path: &Path, folder: &Path) -> bool {
+    let rest = path.as_os_str().as_encoded_bytes().strip_prefix(folder.as_os_str().as_encoded_bytes());
+    rest.is_some_and(|rest| rest.starts_with(b"/"))
 }
 
 #[cfg(test)]
@@ -216,9 +226,9 @@ mod tests {
             appear.iter().for_each(|(name, _)| stamps.record(&at(name)));
             assert!(!stamps.have_changed());
             // Until the clock of the file system has moved on. There is no shortcut past a link that leads nowhere.
-            while *name != "dangling" && !stamps.absences.contains_key(&at(name)) {
+            while *name != "dangling" && stamps.0[&at(name)].absence.is_none() {
                 assert!(!stamps.have_changed(), "before {name}");
-                assert!(began.elapsed() < Duration::from_secs(60), "{name}: {:?}", stamps.absences);
+                assert!(began.elapsed() < Duration::from_secs(60), "{name}: {stamps:?}");
             }
             assert!(!stamps.have_changed(), "before {name}");
             make();

@@ -83,7 +83,7 @@ fn text_is_shown_while_it_streams() {
     assert_eq!(markdown.push("Hel"), "");
     assert_eq!(markdown.push("lo wor"), "Hello");
     assert!(markdown.is_open());
-    assert_eq!(markdown.push("ld\n- "), " invocation\n• ");
+    assert_eq!(markdown.push("ld\n- "), " world\n• ");
     assert_eq!(markdown.push("**a"), "");
     assert_eq!(markdown.push("b** c"), "\x1b[1mab\x1b[0m");
     assert_eq!(markdown.finish(), " c");

@@ -47,7 +47,7 @@ fn permanent_approvals_are_listed_and_revoked() {
     harness
         .trefoil(&["permission", "revoke", "psv_nope"])
         .expect(1)
-        .says("`trefoil permission list` names those that count");
+        .says("`trefoil permission list` shows the approvals");
     harness.trefoil(&["permission", "revoke", id, "psv_nope"]).expect(1).says("nothing was revoked");
     assert_eq!(harness.trefoil(&["permission", "list", "--json"]).expect(0).json(), listed);
     harness.trefoil(&["permission", "revoke"]).expect(2);

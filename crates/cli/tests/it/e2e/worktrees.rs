@@ -44,7 +44,7 @@ fn worktrees_are_listed_shown_merged_and_discarded() {
     harness.trefoil(&["worktree", "merge", id]).expect(0).says("merged 1 file into ");
     assert_eq!(harness.project.read("x.txt"), "x\n");
     harness.trefoil(&["worktree", "merge", id]).expect(0).says("nothing to merge");
-    harness.trefoil(&["worktree", "discard", id]).expect(0).says("with 0 changed files away");
+    harness.trefoil(&["worktree", "discard", id]).expect(0).says("with 0 changed files");
     harness.trefoil(&["worktree", "diff", id]).expect(1).says("unknown worktree");
     harness.trefoil(&["worktree", "clean"]).expect(0).says("nothing to clean");
     assert_eq!(harness.project.git(&["worktree", "list"]).lines().count(), 1);

@@ -75,7 +75,7 @@ async fn it_answers_garbage() {
         echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call","toolCallId":5}}}'
         echo '{"jsonrpc":"2.0","id":2,"result":{"stopReason":"because"}}'; exec sleep 300"#;
     let said = failure(after_the_handshake(then)).await;
-    assert!(said.contains("no stopReason that is known"), "{said}");
+    assert!(said.contains("has no known stopReason"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
