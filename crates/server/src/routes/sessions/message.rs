@@ -155,8 +155,8 @@ async fn list(request: Request<SessionPath, ListQuery>) -> Result<RawReply<Vec<M
 fn next_page_link(parts: &axum::http::request::Parts, cursor: &str) -> String {
     let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
     let mut query = url::form_urlencoded::Serializer::new(String::new());
-    let given = parts.uri.query().unwrap_or_default();
-    query.extend_pairs(url::form_urlencoded::parse(given.as_bytes()).filter(|(name, _)| name != "before"));
+    let current = parts.uri.query().unwrap_or_default();
+    query.extend_pairs(url::form_urlencoded::parse(current.as_bytes()).filter(|(name, _)| name != "before"));
     query.append_pair("before", cursor);
     format!("<http://{host}{}?{}>; rel=\"next\"", parts.uri.path(), query.finish())
 }

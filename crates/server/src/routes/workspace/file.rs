@@ -38,7 +38,7 @@ struct PathQuery {
     path: String,
 }
 
-/// What a search refuses was in the query.
+/// Reports an invalid argument as an error in the query.
 pub fn query_error(error: HostError) -> Error {
     match error {
         HostError::Invalid(message) => Error::bad_request(RequestPart::Query, message),
