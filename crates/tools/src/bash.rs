@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::files::path;
+use crate::files::path::{self, Locator, Target};
 use crate::files::write::object;
 use crate::tool::context::{Context, Options, ProgressUpdate};
 use crate::tool::truncate::{self, Total, truncate};
@@ -52,8 +52,10 @@ impl TypedTool for Bash {
     async fn needs(&self, input: &Input, ctx: &Context) -> Result<Vec<Need>, ToolError> {
         let parsed = exec::bash::parse(&input.command);
         let mut needs = Vec::new();
-        let understood = outside_needs(ctx, input, &parsed, &mut needs)?;
-        needs.extend(redirect_needs(ctx, input, &parsed)?);
+        let locator = Locator::new(ctx)?;
+        let workdir = locator.locate_from(&ctx.directory, input.workdir.as_deref().unwrap_or("."))?;
+        let understood = outside_needs(ctx, &locator, &workdir, &parsed, &mut needs);
+        needs.extend(redirect_needs(ctx, &locator, &workdir, input, &parsed));
         let same_shell = ctx.options.shell.file_name().is_some_and(|name| name == "bash");
         needs.push(command_need(&input.command, parsed, understood && same_shell));
         Ok(needs)
@@ -107,8 +109,13 @@ fn result(command: String, text: &str, note: Option<String>, metadata: JsonMap) 
 /// Collects the needs for folders outside the workspace: the working directory, paths in the arguments of known
 /// commands, redirects. A path that the command line does not determine counts as outside. Returns false if a path
 /// could not be resolved.
-fn outside_needs(ctx: &Context, input: &Input, parsed: &Parsed, needs: &mut Vec<Need>) -> Result<bool, ToolError> {
-    let workdir = path::locate(ctx, input.workdir.as_deref().unwrap_or("."))?;
+fn outside_needs(
+    ctx: &Context,
+    locator: &Locator<'_>,
+    workdir: &Target,
+    parsed: &Parsed,
+    needs: &mut Vec<Need>,
+) -> bool {
     needs.extend(workdir.outside_folder_need());
     let mut understood = true;
     let arguments = parsed.commands.iter().flat_map(|command| &command.paths);
@@ -118,8 +125,8 @@ fn outside_needs(ctx: &Context, input: &Input, parsed: &Parsed, needs: &mut Vec<
         }
         let need = match home(path, &ctx.options) {
             Some(Home::Unknown) => Some(path::external(path, path.rsplit_once('/').map_or(path, |(parent, _)| parent))),
-            Some(Home::Known(path)) => outside_need(ctx, &workdir.shown, &path, &mut understood),
-            None => outside_need(ctx, &workdir.shown, path, &mut understood),
+            Some(Home::Known(path)) => outside_need(locator, &workdir.shown, &path, &mut understood),
+            None => outside_need(locator, &workdir.shown, path, &mut understood),
         };
         needs.extend(need.filter(|need| needs.iter().all(|other| other.patterns != need.patterns)));
     }
@@ -128,12 +135,11 @@ fn outside_needs(ctx: &Context, input: &Input, parsed: &Parsed, needs: &mut Vec<
         let need = Need::new("external_directory", "*").with("filepath", parsed.unknown_paths.join("\n"));
         needs.push(Need { always: Vec::new(), opaque: true, ..need });
     }
-    Ok(understood)
+    understood
 }
 
 /// A redirect to a file is an edit of it, and one from a file a read, whatever the command.
-fn redirect_needs(ctx: &Context, input: &Input, parsed: &Parsed) -> Result<Vec<Need>, ToolError> {
-    let workdir = path::locate(ctx, input.workdir.as_deref().unwrap_or("."))?;
+fn redirect_needs(ctx: &Context, locator: &Locator<'_>, workdir: &Target, input: &Input, parsed: &Parsed) -> Vec<Need> {
     let kinds = [("edit", &parsed.writes), ("read", &parsed.reads)];
     let paths = kinds.into_iter().flat_map(|(permission, paths)| paths.iter().map(move |path| (permission, path)));
     let mut needs: Vec<Need> = Vec::new();
@@ -142,8 +148,8 @@ fn redirect_needs(ctx: &Context, input: &Input, parsed: &Parsed) -> Result<Vec<N
             Some(Home::Known(path)) => path,
             Some(Home::Unknown) | None => path.clone(),
         };
-        let target = path::locate_from(ctx, &workdir.shown, &path).ok();
-        needs.extend(target.as_ref().filter(|_| permission == "edit").and_then(path::Target::git_directory_need));
+        let target = locator.locate_from(&workdir.shown, &path).ok();
+        needs.extend(target.as_ref().filter(|_| permission == "edit").and_then(Target::git_directory_need));
         let pattern = target.map_or(path.clone(), |target| target.pattern());
         let need = Need::new(permission, pattern).with("filepath", path).with("command", input.command.clone());
         if !needs.iter().any(|other| other.permission == need.permission && other.patterns == need.patterns) {
@@ -156,11 +162,12 @@ fn redirect_needs(ctx: &Context, input: &Input, parsed: &Parsed) -> Result<Vec<N
         let need = Need::new(permission, "*").with("filepath", "").with("command", input.command.clone());
         needs.push(Need { always: Vec::new(), opaque: true, ..need });
     }
-    Ok(needs)
+    needs
 }
 
-fn outside_need(ctx: &Context, workdir: &Path, path: &str, understood: &mut bool) -> Option<Need> {
-    match path::locate_from(ctx, workdir, path) {
+fn outside_need(locator: &Locator<'_>, workdir: &Path, path: &str, understood: &mut bool) -> Option<Need> {
+    match locator.locate_from(workdir, path) {
+        Ok(target) if !target.external => None,
         Ok(target) if target.real.is_dir() => target.outside_folder_need(),
         Ok(target) => target.outside_file_need(),
         Err(_) => {

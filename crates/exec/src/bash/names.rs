@@ -21,10 +21,11 @@ const ARITY: &[(&str, usize)] = &[
 /// How many words of a command its rules tell apart; the rest are arguments.
 pub(super) fn arity(words: &[Word]) -> usize {
     let first = words.first().and_then(Word::known).unwrap_or_default();
-    if !ARITY
-        .iter()
-        .any(|(name, _)| name.strip_prefix(first).is_some_and(|rest| rest.is_empty() || rest.starts_with(' ')))
-    {
+    let Some(initial) = first.bytes().next() else { return 1 };
+    if !ARITY.iter().any(|(name, _)| {
+        name.as_bytes()[0] == initial
+            && name.strip_prefix(first).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    }) {
         return 1;
     }
     let known: Vec<&str> = words.iter().take(3).map_while(Word::known).collect();

@@ -157,8 +157,8 @@ pub(super) fn value(word: &Word) -> Value {
     if let Some(text) = word.known() {
         return Value::Text(text.to_owned());
     }
-    if let Some(path) = &word.path {
-        return Value::Pattern(path.clone());
+    if let Some(path) = word.path() {
+        return Value::Pattern(path.to_owned());
     }
     match word.pieces.as_deref() {
         Some([Piece::Here]) => Value::Here,

@@ -5,7 +5,7 @@ mod evaluate;
 mod redirect;
 mod scope;
 
-use tree_sitter::{Node, Tree};
+use tree_sitter::{Node, Tree, TreeCursor};
 
 use super::check::{has_bare, is_arithmetic, is_blank, is_expansion, is_keyword, is_plain, is_word};
 use super::state::State;
@@ -70,7 +70,7 @@ pub(super) fn walk(source: &str, tree: &Tree, shell: Shell, nested: usize, state
     if root.has_error() {
         state.add_opaque(source.trim());
     }
-    let mut walker = Walker { source, shell, nested, inside: false, state };
+    let mut walker = Walker { source, cursor: root.walk(), shell, nested, inside: false, state };
     let edges = [&source[..root.start_byte()], &source[root.end_byte()..]];
     if edges.iter().any(|edge| !is_blank(edge)) {
         walker.state.add_opaque(source.trim());
@@ -93,8 +93,10 @@ impl<'t> Place<'t> {
     }
 }
 
-struct Walker<'a> {
+struct Walker<'a, 't> {
     source: &'a str,
+    /// For [`children_of`](Self::children_of): to make one for each node would cost as much as its children.
+    cursor: TreeCursor<'t>,
     shell: Shell,
     nested: usize,
     /// Whether names of files below the working directory, and nothing else, come in.
@@ -102,21 +104,22 @@ struct Walker<'a> {
     state: &'a mut State,
 }
 
-impl<'a> Walker<'a> {
-    fn text(&self, node: Node<'_>) -> &'a str {
+impl<'a, 't> Walker<'a, 't> {
+    fn text(&self, node: Node<'t>) -> &'a str {
         &self.source[node.byte_range()]
     }
 
-    fn opaque(&mut self, node: Node<'_>) {
+    fn opaque(&mut self, node: Node<'t>) {
         self.state.add_opaque(self.text(node).trim());
     }
 
-    fn visit(&mut self, node: Node<'_>, place: Place<'_>) {
+    fn visit(&mut self, node: Node<'t>, place: Place<'t>) {
         if place.depth > MAX_DEPTH {
             return self.opaque(node);
         }
         let kind = node.kind();
-        self.check_gaps(node, kind);
+        let children = self.children_of(node);
+        self.check_gaps(node, kind, &children);
         let text = self.text(node);
         let opens = self.source[node.end_byte()..].starts_with(['<', '>']);
         // A redirect sets the variable before it.
@@ -127,13 +130,13 @@ impl<'a> Walker<'a> {
             self.opaque(node);
         }
         let plain = matches!(kind, "raw_string" | "string_content" | "variable_name" | "word") || !node.is_named();
-        if plain && node.child_count() == 0 && !node.is_error() && !node.is_missing() {
+        if plain && children.is_empty() && !node.is_error() && !node.is_missing() {
             return self.leaf(node, kind, place);
         }
         match kind {
-            "command" => self.command(node, &[], place),
-            "declaration_command" | "unset_command" => self.declaration(node, &[], place),
-            "redirected_statement" => self.redirected(node, place),
+            "command" => self.command(node, &children, &[], place),
+            "declaration_command" | "unset_command" => self.declaration(node, &children, &[], place),
+            "redirected_statement" => self.redirected(node, children, place),
             "file_redirect" => {
                 if !self.redirect(node, place).is_empty() {
                     self.opaque(node);
@@ -147,56 +150,58 @@ impl<'a> Walker<'a> {
             "function_definition" => {
                 // From here on its name means something else, with arguments that we do not see.
                 self.opaque(node);
-                self.scoped(node, place);
+                self.scoped(node, &children, place);
             }
             "variable_assignment" => {
-                self.children(node, place);
+                self.children(node, &children, place);
                 self.assign(node);
             }
-            "for_statement" => self.for_loop(node, place),
-            "pipeline" => self.pipeline(node, place),
-            "list" => self.list(node, place),
+            "for_statement" => self.for_loop(node, &children, place),
+            "pipeline" => self.pipeline(node, &children, place),
+            "list" => self.list(node, &children, place),
             "string" => {
                 self.check_text(node);
-                self.children(node, place);
+                self.children(node, &children, place);
             }
             kind if SCOPES.contains(&kind) => {
                 self.check_evaluated(node, kind);
-                self.scoped(node, place);
+                self.scoped(node, &children, place);
             }
             kind if CONTAINERS.contains(&kind) => {
                 self.check_evaluated(node, kind);
-                self.children(node, place);
+                self.children(node, &children, place);
             }
-            _ if node.is_error() || node.is_missing() || (node.is_named() && node.child_count() > 0) => {
+            _ if node.is_error() || node.is_missing() || (node.is_named() && !children.is_empty()) => {
                 // "number" may contain a substitution after its base.
                 if kind != "number" {
                     self.opaque(node);
                 }
-                self.children(node, place);
+                self.children(node, &children, place);
             }
             _ => self.leaf(node, kind, place),
         }
     }
 
-    fn children(&mut self, node: Node<'_>, place: Place<'_>) {
-        let mut cursor = node.walk();
+    fn children_of(&mut self, node: Node<'t>) -> Vec<Node<'t>> {
+        if node.child_count() == 0 { Vec::new() } else { node.children(&mut self.cursor).collect() }
+    }
+
+    fn children(&mut self, node: Node<'t>, children: &[Node<'t>], place: Place<'t>) {
         let inside = place.inside(node);
-        for child in node.children(&mut cursor) {
-            self.visit(child, inside);
+        for child in children {
+            self.visit(*child, inside);
         }
     }
 
     /// Between two nodes there may be blanks and nothing else: the grammar also skips what bash would not.
-    fn check_gaps(&mut self, node: Node<'_>, kind: &str) {
-        if node.child_count() == 0 || matches!(kind, "string" | "heredoc_body" | "heredoc_redirect" | "expansion") {
+    fn check_gaps(&mut self, node: Node<'t>, kind: &str, children: &[Node<'t>]) {
+        if children.is_empty() || matches!(kind, "string" | "heredoc_body" | "heredoc_redirect" | "expansion") {
             return;
         }
         let line = ONE_LINE.contains(&kind);
         let solid = SOLID.contains(&kind);
-        let mut cursor = node.walk();
-        let mut before: Option<Node<'_>> = None;
-        for child in node.children(&mut cursor) {
+        let mut before: Option<Node<'t>> = None;
+        for child in children.iter().copied() {
             let start = before.map_or(node.start_byte(), |before| before.end_byte());
             let gap = self.source.get(start..child.start_byte()).unwrap_or_default();
             let sound = if gap == " " {
@@ -219,7 +224,7 @@ impl<'a> Walker<'a> {
     }
 
     /// A leaf must not contain what bash would not take as part of it.
-    fn leaf(&mut self, node: Node<'_>, kind: &str, place: Place<'_>) {
+    fn leaf(&mut self, node: Node<'t>, kind: &str, place: Place<'t>) {
         let text = self.text(node);
         let sound = match kind {
             // A process substitution where the grammar sees a comparison.
@@ -249,7 +254,7 @@ impl<'a> Walker<'a> {
     }
 
     /// A keyword that touches other text is none.
-    fn stands_alone(&self, node: Node<'_>) -> bool {
+    fn stands_alone(&self, node: Node<'t>) -> bool {
         let delimits = |c: char| c.is_ascii_whitespace() || ";&|()<>`".contains(c);
         let before = self.source[..node.start_byte()].chars().next_back();
         let after = self.source[node.end_byte()..].chars().next();
@@ -257,14 +262,14 @@ impl<'a> Walker<'a> {
     }
 
     /// A `#` inside of a word is no comment, and a number no descriptor.
-    fn begins_word(&self, node: Node<'_>) -> bool {
+    fn begins_word(&self, node: Node<'t>) -> bool {
         let before = &self.source[..node.start_byte()];
         !before.ends_with("\\\n")
             && (before.is_empty() || before.ends_with(['\n', ' ', '\t', ';', '&', '|', '(', ')', '`']))
     }
 
     /// The text of a string or here-document must not contain a substitution that the grammar took for text.
-    fn check_text(&mut self, node: Node<'_>) {
+    fn check_text(&mut self, node: Node<'t>) {
         let mut cursor = node.walk();
         let mut at = node.start_byte();
         let mut sound = true;

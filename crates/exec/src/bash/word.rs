@@ -12,8 +12,8 @@ pub(super) struct Word {
     pub(super) text: String,
     /// Whether the shell changes nothing but quotes.
     pub(super) literal: bool,
-    /// The path that the word would be: literal, or with `~` and wildcards.
-    pub(super) path: Option<String>,
+    /// The path with `~` and wildcards that the word would be, if it is not literal.
+    pub(super) pattern: Option<String>,
     /// Whether it may become several words, or none.
     pub(super) splits: bool,
     /// What it is made of, if that is known.
@@ -31,12 +31,11 @@ pub(super) enum Target {
 
 impl Word {
     pub(super) fn literal(text: impl Into<String>) -> Word {
-        let text = text.into();
-        Word { path: Some(text.clone()), text, literal: true, splits: false, pieces: None }
+        Word { text: text.into(), literal: true, pattern: None, splits: false, pieces: None }
     }
 
     pub(super) fn dynamic(text: impl Into<String>) -> Word {
-        Word { text: text.into(), literal: false, path: None, splits: true, pieces: None }
+        Word { text: text.into(), literal: false, pattern: None, splits: true, pieces: None }
     }
 
     /// The text, if it is literal.
@@ -44,9 +43,14 @@ impl Word {
         self.literal.then_some(self.text.as_str())
     }
 
+    /// The path that the word would be: literal, or with `~` and wildcards.
+    pub(super) fn path(&self) -> Option<&str> {
+        self.known().or(self.pattern.as_deref())
+    }
+
     /// What the word begins with, whatever becomes of the rest.
     pub(super) fn head(&self) -> &str {
-        match (&self.path, &self.pieces) {
+        match (self.path(), &self.pieces) {
             (Some(path), _) => path,
             (None, Some(pieces)) => match pieces.first() {
                 Some(Piece::Text(text)) => text,
@@ -58,7 +62,7 @@ impl Word {
 
     /// Whether what it becomes depends on more than the files that there are.
     pub(super) fn is_dynamic(&self) -> bool {
-        self.path.is_none()
+        self.path().is_none()
     }
 
     /// Whether it becomes a number.
@@ -74,7 +78,7 @@ impl Word {
 
     /// The path in a word after its first bytes.
     pub(super) fn target(&self, skipped: usize) -> Target {
-        if let Some(path) = &self.path {
+        if let Some(path) = self.path() {
             return path.get(skipped..).map_or(Target::Unknown, |path| Target::Path(path.to_owned()));
         }
         let Some(mut pieces) = self.pieces.clone() else { return Target::Unknown };
@@ -118,13 +122,19 @@ impl Word {
             return Word {
                 text: text.to_owned(),
                 literal: false,
-                path: None,
+                pattern: None,
                 splits: reader.splits || reader.pattern || brace,
                 pieces,
             };
         }
         if reader.pattern || reader.unquoted.starts_with('~') {
-            return Word { text: text.to_owned(), literal: false, path: Some(reader.text), splits: true, pieces: None };
+            return Word {
+                text: text.to_owned(),
+                literal: false,
+                pattern: Some(reader.text),
+                splits: true,
+                pieces: None,
+            };
         }
         Word::literal(reader.text)
     }

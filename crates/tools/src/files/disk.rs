@@ -94,23 +94,36 @@ async fn blocking<T: Send + 'static>(
 
 /// Resolves all symbolic links in an absolute path. Components that do not exist are kept, even behind a dangling link.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    resolve_from(PathBuf::from("/"), path)
+}
+
+/// Likewise, for a path below a folder that is resolved already.
+pub fn resolve_from(mut place: PathBuf, path: &Path) -> io::Result<PathBuf> {
     let mut pending: Vec<OsString> = path.components().rev().map(|c| c.as_os_str().to_owned()).collect();
-    let mut place = PathBuf::from("/");
     let mut links = 0;
+    // Nothing exists below what does not.
+    let mut missing = false;
     while let Some(name) = pending.pop() {
         match Path::new(&name).components().next() {
             Some(Component::Normal(_)) => {}
             Some(Component::ParentDir) => {
                 place.pop();
+                missing = false;
                 continue;
             }
             _ => continue,
         }
         place.push(&name);
+        if missing {
+            continue;
+        }
         match std::fs::symlink_metadata(&place) {
             Ok(found) if found.is_symlink() => {}
             Ok(_) => continue,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => continue,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                missing = true;
+                continue;
+            }
             Err(error) => return Err(error),
         }
         links += 1;

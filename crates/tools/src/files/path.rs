@@ -2,6 +2,7 @@
 //! need.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use api::EnvironmentError;
@@ -37,9 +38,43 @@ pub(crate) fn locate_or_here(ctx: &Context, path: Option<&str>) -> Result<Target
 
 /// Likewise, for a path relative to `base`.
 pub(crate) fn locate_from(ctx: &Context, base: &Path, path: &str) -> Result<Target, ToolError> {
-    let shown = absolute(base, path)?;
-    let real = resolve(&shown)?;
-    describe(ctx, shown, real)
+    Locator::new(ctx)?.locate_from(base, path)
+}
+
+/// Resolves the paths of one call. The working directory and the worktree are resolved once, however many paths there
+/// are: each component of a path is a system call.
+pub(crate) struct Locator<'a> {
+    ctx: &'a Context,
+    directory: PathBuf,
+    worktree: PathBuf,
+}
+
+impl<'a> Locator<'a> {
+    pub(crate) fn new(ctx: &'a Context) -> Result<Self, ToolError> {
+        let directory = resolve(&ctx.directory)?;
+        let worktree = if ctx.worktree == ctx.directory { directory.clone() } else { resolve(&ctx.worktree)? };
+        Ok(Self { ctx, directory, worktree })
+    }
+
+    /// Resolves a path relative to `base`.
+    pub(crate) fn locate_from(&self, base: &Path, path: &str) -> Result<Target, ToolError> {
+        let shown = absolute(base, path)?;
+        let real = match shown.strip_prefix(&self.ctx.directory) {
+            Ok(rest) => with_path(&shown, disk::resolve_from(self.directory.clone(), rest))?,
+            Err(_) => resolve(&shown)?,
+        };
+        Ok(self.describe(shown, real))
+    }
+
+    fn describe(&self, shown: PathBuf, real: PathBuf) -> Target {
+        let Self { directory, worktree, .. } = self;
+        // Without a repository the worktree is `/`, which must not make everything inside.
+        let rooted = worktree.parent().is_some();
+        let inside = real.starts_with(directory) || (rooted && real.starts_with(worktree));
+        let relative = relative(&real, if rooted { worktree } else { directory });
+        let in_git = is_in_git(&shown, &real);
+        Target { shown, real, external: !inside, in_git, relative }
+    }
 }
 
 /// Likewise, for a folder entry itself: a symbolic link is not followed.
@@ -49,7 +84,7 @@ pub(crate) fn locate_entry(ctx: &Context, path: &str) -> Result<Target, ToolErro
         (Some(parent), Some(name)) => resolve(parent)?.join(name),
         _ => shown.clone(),
     };
-    describe(ctx, shown, real)
+    Ok(Locator::new(ctx)?.describe(shown, real))
 }
 
 fn absolute(base: &Path, path: &str) -> Result<PathBuf, ToolError> {
@@ -60,18 +95,11 @@ fn absolute(base: &Path, path: &str) -> Result<PathBuf, ToolError> {
 }
 
 fn resolve(path: &Path) -> Result<PathBuf, ToolError> {
-    disk::resolve(path).map_err(|error| ToolError::failed(format!("{}: {error}", path.display())))
+    with_path(path, disk::resolve(path))
 }
 
-fn describe(ctx: &Context, shown: PathBuf, real: PathBuf) -> Result<Target, ToolError> {
-    let directory = resolve(&ctx.directory)?;
-    let worktree = resolve(&ctx.worktree)?;
-    // Without a repository the worktree is `/`, which must not make everything inside.
-    let rooted = worktree.parent().is_some();
-    let inside = real.starts_with(&directory) || (rooted && real.starts_with(&worktree));
-    let relative = relative(&real, if rooted { &worktree } else { &directory });
-    let in_git = is_in_git(&shown, &real);
-    Ok(Target { shown, real, external: !inside, in_git, relative })
+fn with_path(path: &Path, resolved: io::Result<PathBuf>) -> Result<PathBuf, ToolError> {
+    resolved.map_err(|error| ToolError::failed(format!("{}: {error}", path.display())))
 }
 
 impl Target {

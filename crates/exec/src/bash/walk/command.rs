@@ -9,17 +9,16 @@ use super::super::wrap::{self, Inner};
 use super::super::{MAX_COMMANDS, MAX_NESTED, Simple, names, paths, programs, read};
 use super::{Place, Walker};
 
-impl Walker<'_> {
-    pub(super) fn command(&mut self, node: Node<'_>, extra: &[Node<'_>], place: Place<'_>) {
+impl<'t> Walker<'_, 't> {
+    pub(super) fn command(&mut self, node: Node<'t>, children: &[Node<'t>], extra: &[Node<'t>], place: Place<'t>) {
         let mut words = Vec::new();
-        let mut cursor = node.walk();
         // They are set for this command alone, and not for its own words.
         let certain = self.state.vars.certain();
         let reads = matches!(
             node.child_by_field_name("name").map(|name| self.text(name)),
             Some("mapfile" | "read" | "readarray")
         );
-        for child in node.children(&mut cursor) {
+        for child in children.iter().copied() {
             match child.kind() {
                 "variable_assignment" => {
                     let name = child.child_by_field_name("name").map(|name| self.text(name)).unwrap_or_default();
@@ -41,7 +40,8 @@ impl Walker<'_> {
                 }
                 "comment" => self.visit(child, place.inside(node)),
                 "file_redirect" => {
-                    self.check_gaps(child, child.kind());
+                    let parts = self.children_of(child);
+                    self.check_gaps(child, child.kind(), &parts);
                     let more = self.redirect(child, place.inside(node));
                     words.extend(more.iter().map(|word| Word::read(*word, self.source)));
                 }
@@ -60,10 +60,9 @@ impl Walker<'_> {
     }
 
     /// `export`, `declare`, `unset` and the like, which the grammar has as nodes of their own.
-    pub(super) fn declaration(&mut self, node: Node<'_>, extra: &[Node<'_>], place: Place<'_>) {
+    pub(super) fn declaration(&mut self, node: Node<'t>, children: &[Node<'t>], extra: &[Node<'t>], place: Place<'t>) {
         let mut words = Vec::new();
-        let mut cursor = node.walk();
-        for child in node.children(&mut cursor) {
+        for child in children.iter().copied() {
             self.visit(child, place.inside(node));
             words.push(match child.kind() {
                 "comment" => continue,
@@ -78,7 +77,7 @@ impl Walker<'_> {
     }
 
     /// An assignment as the word that it is to a declaration.
-    fn assignment(&self, node: Node<'_>) -> Word {
+    fn assignment(&self, node: Node<'t>) -> Word {
         let source = self.text(node);
         let Some(value) = node.child_by_field_name("value") else { return Word::literal(source) };
         let head = &self.source[node.start_byte()..value.start_byte()];
@@ -223,6 +222,6 @@ fn is_vague(words: &[Word], arity: usize, more: bool) -> bool {
 
 /// Braces can become several words, and a path among them would not be seen.
 fn has_braced_path(word: &Word) -> bool {
-    let braced = word.path.is_none() && !word.literal && word.text.contains('{') && word.text.contains(',');
+    let braced = word.path().is_none() && word.text.contains('{') && word.text.contains(',');
     braced && word.text.contains('/') && !word.text.contains('$')
 }

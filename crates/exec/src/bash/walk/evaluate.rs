@@ -20,9 +20,9 @@ const EXPRESSIONS: &[&str] = &[
 /// Stands for what cannot be read as arithmetic: no expression contains it.
 const NOT_ARITHMETIC: &str = "`";
 
-impl Walker<'_> {
+impl<'t> Walker<'_, 't> {
     /// Checks what bash evaluates in a node, before its children are visited.
-    pub(super) fn check_evaluated(&mut self, node: Node<'_>, kind: &str) {
+    pub(super) fn check_evaluated(&mut self, node: Node<'t>, kind: &str) {
         let text = self.text(node);
         match kind {
             "command_substitution" => {
@@ -74,11 +74,11 @@ impl Walker<'_> {
     }
 
     /// What is evaluated as arithmetic must be numbers, and names that hold numbers.
-    fn check_arithmetic(&mut self, node: Node<'_>, text: &str) {
+    fn check_arithmetic(&mut self, node: Node<'t>, text: &str) {
         self.check_names(node, arith::names(text));
     }
 
-    fn check_names(&mut self, node: Node<'_>, names: Option<Vec<&str>>) {
+    fn check_names(&mut self, node: Node<'t>, names: Option<Vec<&str>>) {
         match names {
             Some(names) if !names.iter().any(|name| names::is_dangerous(name)) => {
                 let snippet = self.text(node).trim();
@@ -89,7 +89,7 @@ impl Walker<'_> {
     }
 
     /// `[[ a -eq b ]]` evaluates its operands, and `-v` the subscript of its operand.
-    fn test(&mut self, node: Node<'_>, text: &str) {
+    fn test(&mut self, node: Node<'t>, text: &str) {
         let mut words = Vec::new();
         let mut found = 0;
         self.test_words(node, text.starts_with("[["), 0, &mut words, &mut found);
@@ -113,7 +113,7 @@ impl Walker<'_> {
     /// Gathers the words of a test with their places, and checks what `[[` evaluates.
     fn test_words(
         &mut self,
-        node: Node<'_>,
+        node: Node<'t>,
         double: bool,
         depth: usize,
         words: &mut Vec<(usize, usize, Word)>,
@@ -132,7 +132,7 @@ impl Walker<'_> {
         if double && evaluates(operator) {
             *found += 1;
             let mut cursor = node.walk();
-            let operands: Vec<Node<'_>> =
+            let operands: Vec<Node<'t>> =
                 node.named_children(&mut cursor).filter(|child| child.kind() != "test_operator").collect();
             for operand in operands {
                 if arith::COMPARISONS.contains(&operator) {
@@ -149,7 +149,7 @@ impl Walker<'_> {
     }
 
     /// `${x@P}` runs what is in `x`, and `${x:=y}` is an assignment.
-    fn check_expansion(&mut self, node: Node<'_>) {
+    fn check_expansion(&mut self, node: Node<'t>) {
         let mut cursor = node.walk();
         let kinds: Vec<&str> = node.children(&mut cursor).map(|child| child.kind()).collect();
         let name = node.named_child(0).map(|child| self.text(child)).unwrap_or_default();

@@ -8,15 +8,15 @@ use super::super::state::Purpose;
 use super::super::word::Word;
 use super::{Place, Walker};
 
-impl Walker<'_> {
+impl<'t> Walker<'_, 't> {
     /// A statement with redirects. The grammar gives words after a redirect to it: they belong to the command.
-    pub(super) fn redirected(&mut self, node: Node<'_>, place: Place<'_>) {
-        let mut cursor = node.walk();
-        let is_redirect = |child: &Node<'_>| child.kind().ends_with("_redirect");
-        let (redirects, rest): (Vec<_>, Vec<_>) = node.children(&mut cursor).partition(is_redirect);
+    pub(super) fn redirected(&mut self, node: Node<'t>, children: Vec<Node<'t>>, place: Place<'t>) {
+        let is_redirect = |child: &Node<'t>| child.kind().ends_with("_redirect");
+        let (redirects, rest): (Vec<_>, Vec<_>) = children.into_iter().partition(is_redirect);
         let mut extra = Vec::new();
         for child in redirects {
-            self.check_gaps(child, child.kind());
+            let parts = self.children_of(child);
+            self.check_gaps(child, child.kind(), &parts);
             match child.kind() {
                 "file_redirect" => extra.extend(self.redirect(child, place.inside(node))),
                 "heredoc_redirect" => extra.extend(self.heredoc(child, place.inside(node))),
@@ -27,12 +27,13 @@ impl Walker<'_> {
         for child in rest {
             match child.kind() {
                 "command" | "declaration_command" | "unset_command" if place.depth < MAX_DEPTH => {
-                    self.check_gaps(child, child.kind());
+                    let parts = self.children_of(child);
+                    self.check_gaps(child, child.kind(), &parts);
                     placed = true;
                     if child.kind() == "command" {
-                        self.command(child, &extra, place.inside(node));
+                        self.command(child, &parts, &extra, place.inside(node));
                     } else {
-                        self.declaration(child, &extra, place.inside(node));
+                        self.declaration(child, &parts, &extra, place.inside(node));
                     }
                 }
                 _ => self.visit(child, place.inside(node)),
@@ -44,7 +45,7 @@ impl Walker<'_> {
     }
 
     /// Reports what a redirect opens, and returns the words after its target.
-    pub(super) fn redirect<'t>(&mut self, node: Node<'t>, place: Place<'_>) -> Vec<Node<'t>> {
+    pub(super) fn redirect(&mut self, node: Node<'t>, place: Place<'t>) -> Vec<Node<'t>> {
         let mut cursor = node.walk();
         let operator = node.children(&mut cursor).find(|child| !child.is_named()).map(|child| child.kind());
         let mut cursor = node.walk();
@@ -61,7 +62,7 @@ impl Walker<'_> {
             Some("<" | "<&") => Purpose::Read,
             _ => Purpose::Write,
         };
-        match (operator, target.path.as_deref()) {
+        match (operator, target.path()) {
             (Some("<&" | ">&"), _) if descriptor => {}
             (_, Some("/dev/null" | "/dev/stdin" | "/dev/stdout" | "/dev/stderr")) => {}
             // A process substitution is no file, and was visited.
@@ -76,7 +77,7 @@ impl Walker<'_> {
     }
 
     /// Checks that a here-document ends where bash ends it, and returns the words after its beginning.
-    pub(super) fn heredoc<'t>(&mut self, node: Node<'t>, place: Place<'_>) -> Vec<Node<'t>> {
+    pub(super) fn heredoc(&mut self, node: Node<'t>, place: Place<'t>) -> Vec<Node<'t>> {
         let mut extra = Vec::new();
         let mut start = None;
         let mut body = None;
@@ -116,7 +117,7 @@ impl Walker<'_> {
         extra
     }
 
-    fn ends_right(&self, start: Node<'_>, body: Node<'_>, end: Node<'_>, delimiter: &str, dash: bool) -> bool {
+    fn ends_right(&self, start: Node<'t>, body: Node<'t>, end: Node<'t>, delimiter: &str, dash: bool) -> bool {
         let plain = !delimiter.is_empty() && delimiter.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
         // Bash begins with the line after the one that names the delimiter.
         let Some(line_end) = self.source[start.end_byte()..].find('\n').map(|at| start.end_byte() + at) else {

@@ -8,16 +8,16 @@ use super::super::word::Word;
 use super::super::{arith, names, paths};
 use super::{Place, Walker};
 
-impl Walker<'_> {
+impl<'t> Walker<'_, 't> {
     /// Visits what is inside, and forgets which variables are set there.
-    pub(super) fn scoped(&mut self, node: Node<'_>, place: Place<'_>) {
+    pub(super) fn scoped(&mut self, node: Node<'t>, children: &[Node<'t>], place: Place<'t>) {
         let certain = self.state.vars.certain();
-        self.children(node, place);
+        self.children(node, children, place);
         self.state.vars.restore(certain);
     }
 
     /// Notes what a variable is set to.
-    pub(super) fn assign(&mut self, node: Node<'_>) {
+    pub(super) fn assign(&mut self, node: Node<'t>) {
         let Some(target) = node.child_by_field_name("name") else { return self.opaque(node) };
         let name = self.text(target).split('[').next().unwrap_or_default();
         let value = match node.child_by_field_name("value") {
@@ -42,7 +42,7 @@ impl Walker<'_> {
         self.state.vars.set(name, if appends && !number { Value::Unknown } else { value });
     }
 
-    pub(super) fn for_loop(&mut self, node: Node<'_>, place: Place<'_>) {
+    pub(super) fn for_loop(&mut self, node: Node<'t>, children: &[Node<'t>], place: Place<'t>) {
         let certain = self.state.vars.certain();
         let mut cursor = node.walk();
         let values: Vec<Value> =
@@ -53,12 +53,12 @@ impl Walker<'_> {
             }
             values.into_iter().for_each(|value| self.state.vars.set(name, value));
         }
-        self.children(node, place);
+        self.children(node, children, place);
         self.state.vars.restore(certain);
     }
 
     /// What a word in the list of a loop stands for, one at a time.
-    fn loop_value(&self, node: Node<'_>) -> Value {
+    fn loop_value(&self, node: Node<'t>) -> Value {
         let text = self.text(node);
         let range = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
         if range.is_some_and(|range| range.split(['.', ',']).all(|part| part.is_empty() || arith::is_integer(part))) {
@@ -74,10 +74,9 @@ impl Walker<'_> {
     }
 
     /// Each stage is a process of its own; what comes in may be a list of files.
-    pub(super) fn pipeline(&mut self, node: Node<'_>, place: Place<'_>) {
+    pub(super) fn pipeline(&mut self, node: Node<'t>, children: &[Node<'t>], place: Place<'t>) {
         let outside = self.inside;
-        let mut cursor = node.walk();
-        for child in node.children(&mut cursor) {
+        for child in children.iter().copied() {
             if child.is_named() && child.start_byte() > node.start_byte() {
                 let before =
                     self.source[node.start_byte()..child.start_byte()].trim_end().trim_end_matches('|').trim_end();
@@ -92,11 +91,10 @@ impl Walker<'_> {
     }
 
     /// What is behind `&&` runs only if all before it did; what is behind the list cannot tell.
-    pub(super) fn list(&mut self, node: Node<'_>, place: Place<'_>) {
+    pub(super) fn list(&mut self, node: Node<'t>, children: &[Node<'t>], place: Place<'t>) {
         let before = self.state.vars.certain();
         let mut first = None;
-        let mut cursor = node.walk();
-        for child in node.children(&mut cursor) {
+        for child in children.iter().copied() {
             if child.kind() == "||" {
                 self.state.vars.restore(first.clone().unwrap_or_else(|| before.clone()));
             }
