@@ -109,6 +109,7 @@ impl Server {
             backlog: Backlog::default(),
             closing: CancellationToken::new(),
             terminals: terminal::Terminals::default(),
+            worktree_locks: crate::git::worktree::WorktreeLocks::default(),
             tui_requests: tui::TuiRequestQueue::default(),
             acp_clients: acp_clients::AcpClients::default(),
             server_header: HeaderValue::from_str(&server_header).unwrap_or(HeaderValue::from_static("trefoil")),

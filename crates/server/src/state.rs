@@ -36,6 +36,7 @@ pub struct State {
     pub(crate) backlog: Backlog,
     pub(crate) closing: CancellationToken,
     pub(crate) terminals: terminal::Terminals,
+    pub(crate) worktree_locks: crate::git::worktree::WorktreeLocks,
     pub(crate) tui_requests: tui::TuiRequestQueue,
     /// Clients that speak ACP.
     pub(crate) acp_clients: acp_clients::AcpClients,

@@ -1,8 +1,9 @@
 //! The linked worktrees of a project: created for an agent to work in, reset, removed. Only worktrees that git lists as
 //! linked to the project are ever touched.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use api::{EventBody, Host as _, HostError, Project, Scope};
@@ -11,6 +12,7 @@ use exec::git::{Git, GitError};
 use exec::{End, Exec, Spec};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::State;
@@ -76,6 +78,23 @@ impl From<WorktreeError> for Error {
             WorktreeError::Host(error) => return error.into(),
         };
         Self::named(StatusCode::BAD_REQUEST, name, error.to_string())
+    }
+}
+
+/// Locks for the git commands that write in a worktree, by directory: a second git fails while another holds its index.
+#[derive(Default)]
+pub struct WorktreeLocks(Mutex<HashMap<String, Weak<AsyncMutex<()>>>>);
+
+impl WorktreeLocks {
+    fn of(&self, directory: &str) -> Arc<AsyncMutex<()>> {
+        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain(|_, lock| lock.strong_count() > 0);
+        if let Some(lock) = locks.get(directory).and_then(Weak::upgrade) {
+            return lock;
+        }
+        let lock = Arc::new(AsyncMutex::new(()));
+        locks.insert(directory.to_owned(), Arc::downgrade(&lock));
+        lock
     }
 }
 
@@ -164,9 +183,11 @@ impl Worktrees {
     /// Checks out the files of a new worktree and runs the start commands, the project's and then its own. An event tells
     /// when it is ready.
     pub fn spawn_setup(self, tree: Worktree, start: Option<String>) {
+        // Taken here: a request that follows at once waits for the checkout.
+        let checkout = self.state.worktree_locks.of(&tree.directory).try_lock_owned().ok();
         tokio::spawn(async move {
             let closing = self.state.closing.clone();
-            let result = closing.run_until_cancelled(self.set_up(&tree, start)).await;
+            let result = closing.run_until_cancelled(self.set_up(&tree, start, checkout)).await;
             let body = match result {
                 // The server stops; the worktree stays as it is.
                 None => return,
@@ -177,10 +198,16 @@ impl Worktrees {
         });
     }
 
-    async fn set_up(&self, tree: &Worktree, start: Option<String>) -> Result<(), String> {
+    async fn set_up(
+        &self,
+        tree: &Worktree,
+        start: Option<String>,
+        checkout: Option<OwnedMutexGuard<()>>,
+    ) -> Result<(), String> {
         let directory = Path::new(&tree.directory);
         self.announce_change().await.map_err(|error| error.to_string())?;
         self.check_out(directory).await?;
+        drop(checkout);
         self.run_start_commands(directory, start).await
     }
 
@@ -219,6 +246,7 @@ impl Worktrees {
     pub async fn remove(&self, directory: &str, force: bool) -> Result<(), WorktreeError> {
         let refused = |why: String| WorktreeError::Remove { why, is_dirty: false };
         let tree = self.find_linked(directory).map_err(refused)?;
+        let _lock = self.state.worktree_locks.of(tree).lock_owned().await;
         let branch = self.exec.git(tree).text(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await.ok();
         let main = self.writing_git(&self.project.worktree);
         let arguments = ["worktree", "remove", "--force", "--", tree];
@@ -247,8 +275,11 @@ impl Worktrees {
             Some(commit) => commit,
             None => format!("refs/heads/{default}"),
         };
-        git.run(&["reset", "--hard", "--quiet", &target]).await.map_err(failed)?;
-        git.run(&["clean", "-ffdx", "--quiet"]).await.map_err(failed)?;
+        {
+            let _lock = self.state.worktree_locks.of(tree).lock_owned().await;
+            git.run(&["reset", "--hard", "--quiet", &target]).await.map_err(failed)?;
+            git.run(&["clean", "-ffdx", "--quiet"]).await.map_err(failed)?;
+        }
         self.run_start_commands(Path::new(tree), None).await.map_err(WorktreeError::Reset)
     }
 

@@ -229,6 +229,30 @@ async fn projects_are_listed_and_changed() {
     assert_eq!(directories, json!([{ "directory": rig.project.directory() }]));
 }
 
+/// Git refuses to write in a worktree while another git does: the files of a new one are checked out after the response.
+#[tokio::test]
+async fn a_new_worktree_can_be_reset_and_removed_at_once() {
+    let rig = rig().await;
+    // Enough for a checkout to take longer than a request.
+    for number in 0..300 {
+        rig.project.write(format!("many/{number}.txt"), "text\n".repeat(500));
+    }
+    rig.project.git(&["add", "--all"]);
+    rig.project.git(&["commit", "--quiet", "-m", "many"]);
+    for round in 0..6 {
+        let (status, tree) =
+            rig.send(Method::POST, "/experimental/worktree", Some(json!({ "name": format!("t{round}") }))).await;
+        assert_eq!(status, 200, "{tree}");
+        let target = Some(json!({ "directory": tree["directory"] }));
+        if round % 2 == 0 {
+            let reset = rig.send(Method::POST, "/experimental/worktree/reset", target.clone()).await;
+            assert_eq!(reset, (200, json!(true)), "round {round}");
+        }
+        let removed = rig.send(Method::DELETE, "/experimental/worktree", target).await;
+        assert_eq!(removed, (200, json!(true)), "round {round}");
+    }
+}
+
 #[tokio::test]
 async fn worktrees_come_and_go() {
     let rig = rig().await;
