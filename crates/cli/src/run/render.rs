@@ -441,10 +441,16 @@ impl Renderer {
         self.totals = totals;
     }
 
-    /// Ends the turn: closes the line, and on a terminal adds the totals.
-    pub fn finish(&mut self, elapsed: Option<std::time::Duration>) -> Vec<Piece> {
+    /// Ends the line that is being written.
+    pub fn end_line(&mut self) -> Vec<Piece> {
         let mut out = Vec::new();
         self.close_line(&mut out);
+        out
+    }
+
+    /// Ends the turn: closes the line, and on a terminal adds the totals.
+    pub fn finish(&mut self, elapsed: Option<std::time::Duration>) -> Vec<Piece> {
+        let mut out = self.end_line();
         if !self.on_terminal {
             return out;
         }

@@ -139,7 +139,9 @@ impl Turn {
         self.load_totals(before).await;
         let shown = match &mut self.view {
             View::Text(renderer) => {
-                let pieces = renderer.finish(Some(self.started.elapsed()));
+                // A turn that never began used nothing.
+                let began = !matches!(&result, Err(error) if error.is::<HostError>());
+                let pieces = if began { renderer.finish(Some(self.started.elapsed())) } else { renderer.end_line() };
                 self.show(pieces)
             }
             View::Json(_) => Ok(()),

@@ -274,6 +274,7 @@ fn errors_hints_and_notices_wrap_between_words() {
         for columns in [40, 70] {
             let terminal = Terminal::sized(command(args), columns);
             let shown = terminal.end(piped.code).replace('\r', "");
+            assert!(!shown.contains("tokens in"), "{args:?} used nothing: {shown}");
             let shown = about(&shown);
             assert_eq!(words(shown), words(about(&piped.stderr)), "{args:?}");
             for line in api::strip_control(shown).lines() {
