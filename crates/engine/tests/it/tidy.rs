@@ -187,7 +187,9 @@ async fn aged_session(lab: &Lab, days: i64) -> SessionId {
 
 #[tokio::test]
 async fn expired_sessions_are_removed_unless_active() {
-    let lab = Lab::with(json!({"permission": {"bash": "ask"}, "session": {"max_age_days": 7}}));
+    // The ask is nine days old when the clock is set back, and must not expire.
+    let ask = json!({"timeout": 100 * DAY});
+    let lab = Lab::with(json!({"permission": {"bash": "ask"}, "ask": ask, "session": {"max_age_days": 7}}));
     let (old, young) = (aged_session(&lab, 8).await, aged_session(&lab, 6).await);
     // One that waits for a reply, one with a prompt that nobody runs, and one with a younger subagent.
     let asks = aged_session(&lab, 9).await;
