@@ -111,7 +111,7 @@ impl Subject {
             }
             Request::Turn { session, text } => {
                 let prompt = PromptInput { parts: vec![PromptPart::text(&text)], ..PromptInput::default() };
-                let answer = self.engine.prompt(&self.scope, &session, prompt).await?;
+                let answer = self.engine.prompt(&session, prompt).await?;
                 let length: usize =
                     answer.parts.iter().filter_map(api::Part::as_text).map(|part| part.text.len()).sum();
                 anyhow::ensure!(length > 0, "the turn had no answer: {}", serde_json::to_string(&answer)?);

@@ -35,12 +35,13 @@ const FIRST: [&str; 12] = [
 ];
 /// What `--fast` leaves out: minutes of requests that Schemathesis makes, and OpenCode's own program, which takes seconds to
 /// start.
-const SLOW: [&str; 8] = [
+const SLOW: [&str; 9] = [
     "cli::clients::acp_client::",
     "cli::clients::generator::",
     "cli::clients::opencode_run::",
     "cli::clients::opencode_terminal::",
     "cli::clients::runner::",
+    "cli::e2e::tree_watch::a_tree_of_opencode_",
     "client::hosts::opencode_",
     "client::hosts::subagents_of_opencode_",
     "server::configurations::",

@@ -126,7 +126,7 @@ pub fn cancel(bench: &Bench) -> Result<Measured> {
     let below = tools.len();
     let text = script(&json!([{"tools": tools}, said("All are back.")]));
     let setup = Setup::new()?;
-    setup.configure(&json!({"model": SCRIPT, "subagents": {"at_once": below}}))?;
+    setup.configure(&json!({"model": SCRIPT, "subagents": {"max_concurrent": below}}))?;
     let mut server = Server::watched(&bench.program, &setup)?;
     let (mut walls, mut cpu) = (Vec::new(), 0.0);
     for _ in 0..trees {

@@ -17,10 +17,10 @@ mod turn;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use api::{Environment, Host, SessionId};
+use api::{AgentRuntime, Environment, SessionId};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -41,6 +41,8 @@ const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The agent of one client.
 pub struct Agent {
     options: AgentOptions,
+    /// The host's handle for the client, from the first `initialize` that names it.
+    named_host: OnceLock<Arc<dyn AgentRuntime>>,
     peer: Peer,
     /// `None` until the client calls `initialize`.
     capabilities: Mutex<Option<Capabilities>>,
@@ -61,6 +63,7 @@ impl Agent {
         Self {
             client_number: options.mcp_owners.register_client(),
             options,
+            named_host: OnceLock::new(),
             peer,
             capabilities: Mutex::default(),
             logged_out: AtomicBool::new(false),
@@ -71,8 +74,8 @@ impl Agent {
     }
 
     /// The host that runs the sessions.
-    pub fn host(&self) -> &dyn Host {
-        self.options.host.as_ref()
+    pub fn host(&self) -> &dyn AgentRuntime {
+        self.named_host.get().unwrap_or(&self.options.host).as_ref()
     }
 
     /// The client.
@@ -166,11 +169,11 @@ impl Agent {
         }
         // Subagents have no prompt of this client, nor does a turn that started before it connected.
         let root = lock(&self.routes).get(&id).cloned();
-        let open = root.and_then(|root| lock(&self.sessions).get(&root).cloned());
-        if let Some(open) = open.filter(|_| turns.is_empty()) {
+        let is_open = root.is_some_and(|root| lock(&self.sessions).contains_key(&root));
+        if is_open && turns.is_empty() {
             let agent = self.clone();
             tokio::spawn(async move {
-                if let Err(error) = agent.retry(|| agent.host().abort(&open.scope, &id)).await {
+                if let Err(error) = agent.retry(|| agent.host().abort(&id)).await {
                     tracing::warn!(%error, "failed to abort a session");
                 }
             });

@@ -1,5 +1,5 @@
 //! The ACP face. [`serve`] runs the agent that an editor starts: ACP over a pair of pipes, in front of any
-//! [`Host`](api::Host), the engine of this process or a remote server. [`client`] is the other side of the protocol,
+//! [`AgentRuntime`], the engine of this process or a remote server. [`client`] is the other side of the protocol,
 //! and [`Runner`] uses it to run other programs' agents as subagents. Both sides speak JSON-RPC ([`rpc`]).
 //!
 //! Invariants: nothing durable lives here; the agent uses only what the client announced; every message stays below one
@@ -9,24 +9,24 @@ mod agent;
 mod capabilities;
 pub mod client;
 mod editor;
-pub mod rpc;
 mod runner;
 mod size;
 mod view;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::{Environment, Host, SessionId};
+use ::rpc::{Sink, Source};
+use api::{AgentRuntime, Environment, SessionId};
 use tokio_util::sync::CancellationToken;
 
+pub use ::rpc;
 pub use agent::McpOwners;
-use rpc::{Sink, Source};
 pub use runner::Runner;
 
 /// What an agent needs to run.
 pub struct AgentOptions {
     /// Runs the sessions.
-    pub host: Arc<dyn Host>,
+    pub host: Arc<dyn AgentRuntime>,
     /// The engine of this process if the host is local: only then can tools use the editor's files and terminals.
     pub local: Option<Arc<dyn LocalEngine>>,
     /// The version reported to clients.
@@ -48,7 +48,7 @@ pub struct Login {
     pub args: Vec<String>,
 }
 
-/// What an agent needs from the engine of its own process beyond [`Host`].
+/// What an agent needs from the engine of its own process beyond [`AgentRuntime`].
 pub trait LocalEngine: Send + Sync {
     /// The environment that works on the disk.
     fn disk(&self) -> Arc<dyn Environment>;

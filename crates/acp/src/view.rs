@@ -18,7 +18,7 @@ use agent_client_protocol_schema::v1::{
 };
 use api::{
     EventBody, Message, MessageId, MessageWithParts, Part, PermissionRequest, QuestionRequest, Session, SessionId,
-    SessionStatus, StepFinishPart, Todo, Tokens, ToolRef,
+    SessionStatus, StepFinishPart, Todo, Tokens, ToolRef, TreeTracker,
 };
 use indexmap::IndexSet;
 
@@ -130,6 +130,8 @@ pub struct View {
     directory: PathBuf,
     changes: PendingChanges,
     root: Transcript,
+    /// Who belongs to whom, works for which call, and asks.
+    tree: TreeTracker,
     subagents: HashMap<SessionId, SubagentView>,
     title: String,
     /// The size of the model's context in tokens; 0 if unknown.
@@ -152,6 +154,7 @@ impl View {
             directory: PathBuf::from(&session.directory),
             changes,
             root: Transcript::new(session.id.clone(), PathBuf::from(&session.directory), true),
+            tree: TreeTracker::new(session.id.clone()),
             subagents: HashMap::new(),
             title: session.title.clone(),
             context_size: 0,
@@ -217,6 +220,7 @@ impl View {
     /// Processes an event.
     pub fn show_event(&mut self, event: &EventBody) -> Vec<Effect> {
         let mut effects = Vec::new();
+        self.track(event);
         match event {
             EventBody::MessageUpdated { session_id, info } => self.message(session_id, info),
             EventBody::PartUpdated { session_id, part, .. } => self.part(session_id, part, false, &mut effects),
@@ -278,6 +282,24 @@ impl View {
         effects
     }
 
+    /// Feeds the tracker, except with what the transcripts follow. A new subagent is added with its view; a deleted one
+    /// stays, because the client may still have to learn that its asks are resolved.
+    fn track(&mut self, event: &EventBody) {
+        match event {
+            EventBody::SessionUpdated { .. }
+            | EventBody::SessionStatus { .. }
+            | EventBody::SessionIdle { .. }
+            | EventBody::SessionError { .. }
+            | EventBody::SessionTree { .. }
+            | EventBody::PermissionAsked(_)
+            | EventBody::PermissionReplied { .. }
+            | EventBody::QuestionAsked(_)
+            | EventBody::QuestionReplied { .. }
+            | EventBody::QuestionRejected { .. } => drop(self.tree.apply(event, api::now())),
+            _ => {}
+        }
+    }
+
     /// The session on which the client sees this session's updates: itself, or none.
     fn visible_session(&self, session: &SessionId) -> Option<SessionId> {
         let is_visible =
@@ -309,7 +331,7 @@ impl View {
             self.count_step(step, replay, effects);
         }
         if let Part::Tool(tool) = part {
-            self.link_task_call(session, tool);
+            self.tree.link_task_call(session, tool);
         }
         let progress = part.as_tool().and_then(|tool| self.task_progress(tool));
         self.root.part(part, replay, &self.changes, progress, effects);

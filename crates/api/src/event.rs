@@ -1,5 +1,7 @@
 //! Events: what happened, as every subscriber sees it (`{"id", "type", "properties"}`).
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -8,7 +10,7 @@ use crate::schema::{QuestionAnswer, events, shape};
 use crate::{
     Blocked, EventId, FileDiff, Json, JsonMap, Message, MessageError, MessageId, Part, PartId, PermissionId,
     PermissionReplyKind, PermissionRequest, Project, Pty, PtyId, QuestionId, QuestionRequest, Session, SessionId,
-    Timestamp, Todo, TreeState,
+    Timestamp, Todo, TreeState, TurnId, TurnState,
 };
 
 /// One event.
@@ -26,6 +28,16 @@ impl Event {
     /// A new event.
     pub fn new(body: EventBody) -> Self {
         Self { id: EventId::new(), body }
+    }
+
+    /// The type of a serialised event, without parsing the rest of it.
+    pub fn type_of(json: &[u8]) -> Option<Cow<'_, str>> {
+        #[derive(Deserialize)]
+        struct Type<'a> {
+            #[serde(rename = "type", borrow)]
+            name: Cow<'a, str>,
+        }
+        serde_json::from_slice::<Type<'_>>(json).ok().map(|event| event.name)
     }
 
     /// Serialises an event about a part or a message around the given JSON of that part or message. Row and event are
@@ -145,6 +157,16 @@ pub enum EventBody {
         state: TreeState,
         #[serde(skip_serializing_if = "Option::is_none")]
         blocked: Option<Blocked>,
+    },
+    /// A prompt was queued as a turn of its own, or such a turn was cancelled before it began. What else happens to a
+    /// turn shows in the session's status. A Trefoil extension.
+    #[serde(rename = "session.turn")]
+    SessionTurn {
+        #[serde(rename = "sessionID")]
+        session_id: SessionId,
+        #[serde(rename = "turnID")]
+        turn_id: TurnId,
+        state: TurnState,
     },
     /// A notice for the users of a session that fails no turn, for example that one of its MCP servers cannot be used.
     /// A Trefoil extension.
@@ -412,6 +434,7 @@ impl EventBody {
             | Self::SessionStatus { session_id, .. }
             | Self::SessionIdle { session_id }
             | Self::SessionTree { session_id, .. }
+            | Self::SessionTurn { session_id, .. }
             | Self::SessionNotice { session_id, .. }
             | Self::SessionDiff { session_id, .. }
             | Self::SessionCompacted { session_id }

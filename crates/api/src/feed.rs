@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{Event, EventBody, EventId, SessionId, json_size};
+use crate::{Event, EventBody, EventId, SessionId, TurnId, json_size};
 
 /// A position in the log. The event id reveals a cursor that belongs to another database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +42,10 @@ pub enum WatchScope {
     Directory(String),
     /// Those of one session.
     Session(SessionId),
+    /// Those of a session and its descendants.
+    Subtree(SessionId),
+    /// Those of one turn, without its subagents.
+    Turn(TurnId),
 }
 
 /// One event on its way to a watcher. Cheap to clone.
@@ -55,6 +59,8 @@ pub struct Frame {
     pub project: Arc<str>,
     /// The session it is about.
     pub session: Option<SessionId>,
+    /// The number of the turn it is part of, in that session.
+    pub turn: Option<u64>,
     shared: Arc<Shared>,
 }
 
@@ -89,7 +95,7 @@ impl Frame {
     pub fn live(directory: Arc<str>, project: Arc<str>, event: Arc<Event>) -> Self {
         let session = event.body.session_id().cloned();
         let shared = Shared { event: OnceLock::from(Some(event)), ..Shared::default() };
-        Self { cursor: None, directory, project, session, shared: Arc::new(shared) }
+        Self { cursor: None, directory, project, session, turn: None, shared: Arc::new(shared) }
     }
 
     /// A frame for a stored event that is not parsed yet.
@@ -101,7 +107,18 @@ impl Frame {
         json: Bytes,
     ) -> Self {
         let shared = Shared { json: OnceLock::from(json), ..Shared::default() };
-        Self { cursor: Some(cursor), directory, project, session, shared: Arc::new(shared) }
+        Self { cursor: Some(cursor), directory, project, session, turn: None, shared: Arc::new(shared) }
+    }
+
+    /// The frame as part of a turn of its session.
+    #[must_use]
+    pub fn of_turn(self, number: Option<u64>) -> Self {
+        Self { turn: number, ..self }
+    }
+
+    /// The turn it is part of.
+    pub fn turn_id(&self) -> Option<TurnId> {
+        Some(TurnId::new(self.session.as_ref()?, self.turn?))
     }
 
     /// The event as JSON; serialised on first use, once for all clones.
@@ -146,6 +163,9 @@ impl Frame {
             WatchScope::All => true,
             WatchScope::Directory(directory) => self.directory.is_empty() || *self.directory == **directory,
             WatchScope::Session(session) => self.session.as_ref() == Some(session),
+            // Which sessions belong to it changes with the events, so whoever reads them filters further.
+            WatchScope::Subtree(_) => self.session.is_some(),
+            WatchScope::Turn(turn) => self.turn == Some(turn.number) && self.session.as_ref() == Some(&turn.session),
         }
     }
 }

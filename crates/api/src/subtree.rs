@@ -31,10 +31,6 @@ impl Subtree {
     pub fn admits(&mut self, frame: &Frame) -> bool {
         let Some(session) = &frame.session else { return false };
         let member = self.members.contains(session);
-        // Text deltas are the bulk of the events and never change membership.
-        if frame.cursor.is_none() {
-            return member;
-        }
         match frame.event().as_deref().map(|event| &event.body) {
             Some(EventBody::SessionCreated { info, .. }) if !member => {
                 let born = info.parent_id.as_ref().is_some_and(|parent| self.members.contains(parent));

@@ -67,10 +67,10 @@ pub enum Command {
         remote: Remote,
         /// The session: an id, the part of one that is unique, or `last`
         id: String,
-        /// Keep showing changes until none of them works
+        /// Keep showing changes until none of them works; one line per change if the output is no terminal
         #[arg(long, short)]
         watch: bool,
-        /// Print JSON; with --watch, one line per change
+        /// Print JSON; with --watch, the whole tree on one line per change
         #[arg(long)]
         json: bool,
     },

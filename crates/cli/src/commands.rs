@@ -20,7 +20,9 @@ mod tree;
 mod trust;
 mod worktree;
 
-use api::{Host, HostError, Scope};
+use std::sync::Arc;
+
+use api::{AgentRuntime, HostError, Scope};
 
 use crate::args::{self, Agent, Command, Permission, Session, Worktree};
 use crate::exit::{Exit, Failure};
@@ -64,7 +66,7 @@ async fn work(command: &Command, invocation: &Invocation) -> anyhow::Result<()> 
     if let Some(remote) = remote(command)
         && let Some((client, scope)) = wiring::remote_client(invocation, remote)?
     {
-        let result = query(command, &client, None, &scope, invocation).await;
+        let result = query(command, Arc::new(client.clone()), None, &scope, invocation).await;
         // If the address belongs to something else, that says more than the failed call.
         if result.as_ref().is_err_and(|error| error.is::<HostError>()) {
             client.identify().await?;
@@ -79,7 +81,7 @@ async fn work(command: &Command, invocation: &Invocation) -> anyhow::Result<()> 
     let result = match command {
         Command::Mcp { command, .. } => mcp::command(command, &local.engine, Some(&local.engine), &scope).await,
         Command::Gc { dry_run, json } => gc::command(&local, invocation, *dry_run, *json).await,
-        _ => query(command, &local.engine, Some(&local), &scope, invocation).await,
+        _ => query(command, Arc::new(local.engine.clone()), Some(&local), &scope, invocation).await,
     };
     local.engine.shutdown().await;
     result
@@ -120,11 +122,12 @@ fn remote(command: &Command) -> Option<&args::Remote> {
 /// Performs a command that reads or changes what is stored, on any host. Some of them need the engine of this machine.
 async fn query(
     command: &Command,
-    host: &dyn Host,
+    shared: Arc<dyn AgentRuntime>,
     local: Option<&LocalEngine>,
     scope: &Scope,
     invocation: &Invocation,
 ) -> anyhow::Result<()> {
+    let host = &*shared;
     match command {
         Command::Session { command, .. } => match command {
             Session::List { all, limit, json } => session::list(host, scope, *all, *limit, *json).await,
@@ -140,9 +143,9 @@ async fn query(
         Command::Tree { id, watch, json, .. } => {
             let style = Style::stdout(invocation.no_color());
             if *watch {
-                return tree::watch(host, scope, id, *json, style, Interrupt::listen()?.token).await;
+                return tree::watch(shared, scope, id, *json, style, Interrupt::listen()?.token).await;
             }
-            tree::show(host, scope, id, *json, style).await
+            tree::show(shared, scope, id, *json, style).await
         }
         Command::Steer { id, text, .. } => tree::steer(host, scope, id, &text.join(" ")).await,
         Command::Pause { id, .. } => tree::pause(host, scope, id, true).await,

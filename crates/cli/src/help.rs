@@ -73,7 +73,11 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ("session delete", &[("trefoil session delete last", "Delete the last session")]),
     (
         "tree",
-        &[("trefoil tree last", "See what the last session spent"), ("trefoil tree last --watch", "Watch it work")],
+        &[
+            ("trefoil tree last", "See what the last session spent"),
+            ("trefoil tree last --watch", "Watch it work"),
+            ("trefoil tree last -w --attach http://127.0.0.1:4096", "On a server, Trefoil or OpenCode"),
+        ],
     ),
     ("steer", &[("trefoil steer last \"use the v2 API\"", "Correct the agent while it works")]),
     ("pause", &[("trefoil pause last", "Hold the last session")]),

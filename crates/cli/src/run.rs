@@ -18,8 +18,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::{
-    AgentMode, CommandInput, CreateSession, Host, HostError, ListMessages, MessageId, ModelRef, PromptInput,
-    PromptPart, PromptTarget, Scope, Session, SessionId, SessionModel, UpdateSession,
+    AgentMode, AgentRuntime, CatalogHost, CommandInput, CreateSession, Host, HostError, ListMessages, MessageId,
+    ModelRef, PromptInput, PromptPart, PromptTarget, Scope, Session, SessionId, SessionModel, UpdateSession,
 };
 
 pub use render::{Piece, Renderer};
@@ -62,26 +62,26 @@ pub async fn run(
     args: &Run,
     task: TaskInput,
     scope: Scope,
-    host: Arc<dyn Host>,
+    host: Arc<dyn AgentRuntime>,
     input: LineReader,
     capabilities: Capabilities,
     interrupt: Interrupt,
 ) -> anyhow::Result<()> {
-    let mut target = target(args, host.as_ref(), &scope).await?;
+    let mut target = target(args, &*host, &scope).await?;
     let resumed = args.last || args.session.is_some();
-    let session = session(args, host.as_ref(), &scope, &target).await?;
+    let session = session(args, &*host, &scope, &target).await?;
     let scope = Scope::new(session.directory.clone());
     let sends = args.command.is_some() || !task.parts().is_empty();
     let mut is_answered = false;
     if !sends {
-        let newest = host.waiting(&scope, &session.id).await?.pop();
+        let newest = host.waiting(&session.id).await?.pop();
         is_answered = newest.is_none();
         target.message_id = match newest {
             Some(newest) => Some(newest),
-            None => Some(last_prompt(host.as_ref(), &scope, &session.id).await?),
+            None => Some(last_prompt(&*host, &session.id).await?),
         };
     } else if resumed {
-        target.message_id = Some(host.message_id(&scope, &session.id).await?);
+        target.message_id = Some(host.message_id(&session.id).await?);
     }
     let options = turn::Options {
         json: args.format == crate::args::Format::Json,
@@ -105,30 +105,30 @@ pub async fn run(
                 target,
                 parts: task.files,
             };
-            host.command(&scope, &id, input)
+            host.command(&id, input)
         }
         None => {
             let PromptTarget { agent, model, variant, message_id } = target;
             let parts = task.parts();
-            host.prompt(&scope, &id, PromptInput { parts, message_id, model, agent, variant, ..PromptInput::default() })
+            host.prompt(&id, PromptInput { parts, message_id, model, agent, variant, ..PromptInput::default() })
         }
     };
-    let turn = turn::Turn::new(Arc::clone(&host), scope.clone(), id.clone(), input, options);
+    let turn = turn::Turn::new(host.clone(), scope, id.clone(), input, options);
     let result = turn.run(answer, interrupt).await;
     if let Err(error) = &result
         && !resumed
         && matches!(error.downcast_ref(), Some(HostError::NoModel { .. } | HostError::NotFound { what: "model", .. }))
     {
         // The message was not accepted, so the session that was created for it would stay empty.
-        let _ = host.delete_session(&scope, &id).await;
+        let _ = host.delete_session(&id).await;
     }
     result
 }
 
 /// The newest prompt. Sending it again by its id creates no new one: it gets its answer if its turn was interrupted, or has it.
-async fn last_prompt(host: &dyn Host, scope: &Scope, session: &SessionId) -> anyhow::Result<MessageId> {
+async fn last_prompt(host: &dyn Host, session: &SessionId) -> anyhow::Result<MessageId> {
     let query = ListMessages { limit: Some(turn::MAX_REREAD), before: None };
-    let messages = host.messages(scope, session, query).await?.messages;
+    let messages = host.messages(session, query).await?.messages;
     let newest = messages.into_iter().rev().find(|message| message.info.as_user().is_some());
     Ok(newest.ok_or_else(|| nothing_to_resume(session))?.info.id().clone())
 }
@@ -139,7 +139,7 @@ fn nothing_to_resume(session: &SessionId) -> Failure {
 }
 
 /// Checks agent, model and command before anything is created, so that a typo leaves no empty session behind.
-async fn target(args: &Run, host: &dyn Host, scope: &Scope) -> anyhow::Result<PromptTarget> {
+async fn target(args: &Run, host: &dyn CatalogHost, scope: &Scope) -> anyhow::Result<PromptTarget> {
     if let Some(agent) = &args.agent {
         let agents = host.agents(scope).await?;
         let usable = agents.iter().filter(|agent| agent.mode != AgentMode::Subagent && agent.hidden != Some(true));
@@ -171,7 +171,7 @@ async fn target(args: &Run, host: &dyn Host, scope: &Scope) -> anyhow::Result<Pr
     })
 }
 
-async fn model(text: &str, host: &dyn Host, scope: &Scope) -> anyhow::Result<ModelRef> {
+async fn model(text: &str, host: &dyn CatalogHost, scope: &Scope) -> anyhow::Result<ModelRef> {
     let providers = host.providers(scope).await?;
     if let Some(model) = ModelRef::parse(text) {
         // The host knows why a provider is not connected, and whether a server without a list has the model.
@@ -200,7 +200,7 @@ async fn session(args: &Run, host: &dyn Host, scope: &Scope, target: &PromptTarg
     match &args.title {
         Some(title) => {
             let change = UpdateSession { title: Some(title.clone()), ..UpdateSession::default() };
-            Ok(host.update_session(scope, &session.id, change).await?)
+            Ok(host.update_session(&session.id, change).await?)
         }
         None => Ok(session),
     }

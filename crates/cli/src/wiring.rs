@@ -118,14 +118,15 @@ pub fn database_failure(error: &StoreError, what: &str) -> Failure {
 /// A client of the server that `--attach` names, and the directory there. Sends nothing yet.
 pub fn remote_client(invocation: &Invocation, remote: &Remote) -> anyhow::Result<Option<(client::Client, Scope)>> {
     let Some(url) = &remote.attach else { return Ok(None) };
+    let directory = remote.dir.clone().unwrap_or_else(|| invocation.directory.to_string_lossy().into_owned());
     let options = client::Options {
+        directory: Some(directory.clone()),
         username: invocation.server_secret("USERNAME"),
         password: invocation.server_secret("PASSWORD"),
         ..client::Options::default()
     };
     let refused = |error: api::HostError| Failure::new(Exit::Usage, error.to_string());
     let host = client::Client::new(url, options).map_err(refused)?;
-    let directory = remote.dir.clone().unwrap_or_else(|| invocation.directory.to_string_lossy().into_owned());
     Ok(Some((host, Scope::new(directory))))
 }
 

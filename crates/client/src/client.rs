@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use api::{HostError, WatchScope};
+use api::{Caller, HostError, WatchScope};
 use reqwest::Method;
 use reqwest::header::{HeaderMap, SERVER};
 use serde::Deserialize;
@@ -14,10 +14,13 @@ use url::Url;
 use web::ClientKind;
 
 use crate::Events;
+use crate::directories::Directories;
 use crate::error::RequestError;
 
 /// The name of OpenCode's only user.
 const USERNAME: &str = "opencode";
+/// The `user-agent` header. The name of the caller's program follows it, if there is one.
+pub(crate) const USER_AGENT: &str = concat!("trefoil/", env!("CARGO_PKG_VERSION"));
 /// The prefix of Trefoil's `server` header.
 const TREFOIL: &str = "trefoil/";
 
@@ -80,10 +83,12 @@ pub struct Health {
     pub version: String,
 }
 
-/// A client of one server. Cheap to clone; clones share their connections.
+/// A caller's handle on one server. Cheap to clone; clones share their connections.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
+    /// Who uses this handle.
+    pub(crate) caller: Arc<Caller>,
 }
 
 pub(crate) struct Inner {
@@ -96,6 +101,7 @@ pub(crate) struct Inner {
     pub password: Option<String>,
     pub directory: Option<String>,
     pub timeouts: Timeouts,
+    pub directories: Directories,
     trefoil: AtomicBool,
 }
 
@@ -118,15 +124,38 @@ impl Client {
             ))
         })?;
         let username = username.unwrap_or_else(|| USERNAME.to_owned());
-        let trefoil = AtomicBool::new(false);
-        Ok(Self {
-            inner: Arc::new(Inner { http, base: url, display_name, username, password, directory, timeouts, trefoil }),
-        })
+        let inner = Inner {
+            http,
+            base: url,
+            display_name,
+            username,
+            password,
+            directory,
+            timeouts,
+            directories: Directories::default(),
+            trefoil: AtomicBool::new(false),
+        };
+        Ok(Self { inner: Arc::new(inner), caller: Arc::default() })
+    }
+
+    /// A handle for someone else. It shares everything with this one but the caller.
+    #[must_use]
+    pub fn with_caller(&self, caller: Caller) -> Self {
+        Self { inner: self.inner.clone(), caller: Arc::new(caller) }
     }
 
     /// Whether the last response came from Trefoil. False before the first one.
     pub fn is_trefoil(&self) -> bool {
         self.inner.trefoil.load(Ordering::Relaxed)
+    }
+
+    /// Finds out whether the server is Trefoil, if no response has said so yet.
+    pub(crate) async fn detect(&self) -> Result<(), HostError> {
+        // An unhealthy server also identifies itself.
+        match self.is_trefoil() {
+            true => Ok(()),
+            false => self.health().await.map(drop).or_else(|error| if self.is_trefoil() { Ok(()) } else { Err(error) }),
+        }
     }
 
     /// Detects from the headers of a response whether the server is Trefoil.
@@ -155,7 +184,7 @@ impl Client {
                 Ok(Err(RequestError::Connection(error))) => error,
                 Ok(response) => return response?.decode(),
                 Err(_) => {
-                    HostError::Failed(format!("{} takes connections, but does not answer", self.inner.display_name))
+                    HostError::Late(format!("{} takes connections, but does not answer", self.inner.display_name))
                 }
             };
             if Instant::now() >= end {
@@ -212,7 +241,7 @@ fn http(
 ) -> Result<reqwest::Client, Box<dyn std::error::Error>> {
     let builder = ClientKind::of(url).client(timeouts.connect)?;
     let mut builder = builder
-        .user_agent(concat!("trefoil/", env!("CARGO_PKG_VERSION")))
+        .user_agent(USER_AGENT)
         .tcp_keepalive(KEEPALIVE)
         .tcp_keepalive_interval(KEEPALIVE_INTERVAL)
         .tcp_keepalive_retries(KEEPALIVE_RETRIES);

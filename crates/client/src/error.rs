@@ -1,8 +1,6 @@
 //! Turns the four error formats of servers into [`HostError`]s.
 
-use std::error::Error;
-
-use api::{HostError, SessionId};
+use api::{HostError, Json, SessionId};
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, SERVER};
 use serde::Deserialize;
@@ -26,23 +24,20 @@ impl From<RequestError> for HostError {
 
 /// A failure below HTTP, with its innermost cause.
 pub(crate) fn connection_error(server: &str, error: reqwest::Error) -> RequestError {
-    let mut cause: &dyn Error = &error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
+    let cause = web::root_cause(&error);
     let text = if error.is_connect() {
         format!("{server} cannot be reached: {cause}. Is the server running there?")
     } else {
         format!("The connection to {server} broke: {cause}")
     };
-    RequestError::Connection(HostError::Failed(text))
+    RequestError::Connection(HostError::Unavailable(text))
 }
 
 /// A failure below HTTP at an address that may not be a server of ours at all.
 pub(crate) fn foreign_server_error(server: &str, error: reqwest::Error) -> HostError {
     let broke = !error.is_connect();
     match connection_error(server, error).into() {
-        HostError::Failed(text) if broke => {
+        HostError::Unavailable(text) if broke => {
             HostError::Failed(format!("{text}. Something listens there, but it does not answer as a web server does"))
         }
         other => other,
@@ -81,6 +76,11 @@ fn title(page: &str) -> Option<&str> {
     page.get(start..start + lower[start..].find("</title")?)
 }
 
+/// The tag of an error about what a caller may not do, as opposed to a wrong password.
+const FORBIDDEN: &str = "ForbiddenError";
+/// The tag of an error of the server's own upstream, as opposed to a proxy's.
+const UPSTREAM: &str = "UpstreamError";
+
 /// `{"name", "data": {"message"}}` or `{"_tag", "message"}`. Some have nothing but the tag, some no body at all.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -96,6 +96,8 @@ struct ErrorBody {
     error: Option<String>,
     #[serde(rename = "sessionID")]
     session_id: Option<String>,
+    /// What an upstream of the server answered.
+    status: Json,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -130,19 +132,33 @@ pub(crate) fn response_error(status: StatusCode, body: &[u8], request_line: &str
         StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => {
             HostError::Invalid(text(&format!("{request_line} was refused as malformed")))
         }
-        StatusCode::SERVICE_UNAVAILABLE => {
+        StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => HostError::Unsupported("This operation"),
+        StatusCode::BAD_GATEWAY if kind == UPSTREAM => HostError::Upstream {
+            status: parsed.status.as_u64().and_then(|status| status.try_into().ok()).unwrap_or(status.as_u16()),
+            message: text(&format!("{request_line} was refused by another server")),
+        },
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY | StatusCode::TOO_MANY_REQUESTS => {
             HostError::Unavailable(text(&format!("{request_line} cannot be done at the moment; try again later")))
+        }
+        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => {
+            HostError::Late(text(&format!("{request_line} was not done in time")))
         }
         StatusCode::INSUFFICIENT_STORAGE => HostError::Full(text(&format!("{server} has no space left"))),
         StatusCode::CONFLICT => HostError::Conflict(text(&format!("{request_line} conflicts with the current state"))),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => HostError::Failed(format!(
+        StatusCode::FORBIDDEN if kind == FORBIDDEN => {
+            HostError::Forbidden(text(&format!("{request_line} is forbidden")))
+        }
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => HostError::Forbidden(format!(
             "{server} requires a password and did not accept this one, or none was given ({status}). Set OPENCODE_SERVER_PASSWORD to \
              the password that the server was started with, and OPENCODE_SERVER_USERNAME if it has another user"
         )),
         _ if status.is_redirection() => HostError::Failed(format!(
             "{server} redirects elsewhere ({status}). Use the address that a browser ends up at"
         )),
-        _ => HostError::Failed(format!("{request_line} failed: {}{reference}", text(status.as_str()))),
+        _ => HostError::Upstream {
+            status: status.as_u16(),
+            message: format!("{request_line} failed: {}{reference}", text(status.as_str())),
+        },
     }
 }
 
@@ -158,6 +174,9 @@ pub(crate) fn error_in_body(body: &[u8], request_line: &str) -> Option<HostError
         "NotFoundError" => StatusCode::NOT_FOUND,
         "BadRequest" => StatusCode::BAD_REQUEST,
         "ConflictError" | "SessionBusyError" => StatusCode::CONFLICT,
+        "TimeoutError" => StatusCode::GATEWAY_TIMEOUT,
+        FORBIDDEN => StatusCode::FORBIDDEN,
+        UPSTREAM => StatusCode::BAD_GATEWAY,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     Some(response_error(status, body, request_line, ""))
@@ -231,6 +250,60 @@ mod tests {
         }
         let error = read(400, r#"{"name":"BadRequest","data":{"message":"No model.","reason":"NoModel"}}"#);
         assert!(matches!(&error, HostError::NoModel { message, .. } if message == "No model."), "{error:?}");
+    }
+
+    #[test]
+    fn each_status_has_its_meaning() {
+        let tagged = |tag: &str| format!(r#"{{"_tag":"{tag}","message":"why","status":429}}"#);
+        for (status, body, want) in [
+            (400, String::new(), "Invalid"),
+            (401, String::new(), "Forbidden"),
+            (403, String::new(), "Forbidden"),
+            (403, tagged("ForbiddenError"), "Forbidden why"),
+            (404, String::new(), "NotFound"),
+            (405, String::new(), "Unsupported"),
+            (408, String::new(), "Late"),
+            (409, tagged("ConflictError"), "Conflict why"),
+            (413, String::new(), "Invalid"),
+            (418, String::new(), "Upstream 418"),
+            (429, String::new(), "Unavailable"),
+            (500, String::new(), "Upstream 500"),
+            (501, String::new(), "Unsupported"),
+            (502, String::new(), "Unavailable"),
+            (502, tagged("UpstreamError"), "Upstream 429 why"),
+            (503, tagged("ServiceUnavailableError"), "Unavailable why"),
+            (504, tagged("TimeoutError"), "Late why"),
+            (507, tagged("InsufficientStorageError"), "Full why"),
+            (302, String::new(), "Failed"),
+        ] {
+            let error = read(status, &body);
+            let kind = match &error {
+                HostError::NotFound { .. } => "NotFound".to_owned(),
+                HostError::NoModel { .. } => "NoModel".to_owned(),
+                HostError::Invalid(_) => "Invalid".to_owned(),
+                HostError::Busy(_) => "Busy".to_owned(),
+                HostError::Conflict(_) => "Conflict".to_owned(),
+                HostError::Forbidden(_) => "Forbidden".to_owned(),
+                HostError::Unsupported(_) => "Unsupported".to_owned(),
+                HostError::Unavailable(_) => "Unavailable".to_owned(),
+                HostError::Late(_) => "Late".to_owned(),
+                HostError::Upstream { status, .. } => format!("Upstream {status}"),
+                HostError::Full(_) => "Full".to_owned(),
+                HostError::Failed(_) => "Failed".to_owned(),
+            };
+            let got = if error.to_string() == "why" { format!("{kind} why") } else { kind };
+            assert_eq!(got, want, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn an_error_at_the_end_of_a_response_keeps_its_meaning() {
+        let read = |tag: &str| error_in_body(format!(r#"{{"_tag":"{tag}","message":"why"}}"#).as_bytes(), "POST /x");
+        assert!(matches!(read("TimeoutError"), Some(HostError::Late(_))));
+        assert!(matches!(read("ForbiddenError"), Some(HostError::Forbidden(_))));
+        assert!(matches!(read("ServiceUnavailableError"), Some(HostError::Unavailable(_))));
+        assert!(matches!(read("UpstreamError"), Some(HostError::Upstream { status: 502, .. })));
+        assert!(error_in_body(br#"{"info": {}}"#, "POST /x").is_none());
     }
 
     #[test]

@@ -12,8 +12,6 @@ use futures::stream::{self, BoxStream};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::wire;
-
 /// The most events kept for the slowest listener; one further behind is cut off.
 const BACKLOG: usize = 4096;
 
@@ -61,7 +59,7 @@ impl Events {
     pub fn on(&self, kind: &str) -> BoxStream<'static, WatchItem> {
         let kind = kind.to_owned();
         let wanted = move |item: &WatchItem| match item {
-            WatchItem::Frame(frame) => wire::event_type(frame.json()).as_deref() == Some(&kind),
+            WatchItem::Frame(frame) => Event::type_of(frame.json()).as_deref() == Some(&kind),
             WatchItem::Resync(_) | WatchItem::Lagged => true,
         };
         self.all().filter(move |item| futures::future::ready(wanted(item))).boxed()

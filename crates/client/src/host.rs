@@ -1,14 +1,14 @@
 //! The [`Host`] implementation of the client: each method sends one request or a few.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use api::{
-    Agent, Budget, BudgetState, CancelResult, Command, CommandInput, CreateSession, Cursor, Features, FileContent,
-    FileDiff, FileNode, FindTextMatch, Host, HostError, HostFuture, Json, ListMessages, ListSessions, McpAuthorization,
-    McpConfig, McpResource, McpStatus, MessageId, MessagePage, MessageWithParts, ModelRef, Part, PartId, PermissionId,
-    PermissionReply, PermissionRequest, Project, PromptInput, Provider, QuestionId, QuestionRequest, RevertInput,
-    Scope, Session, SessionId, SessionStatus, ShellInput, Skill, SteerInput, SummarizeInput, Todo, Tree, UpdateSession,
-    WatchItem, WatchScope, Worktree, WorktreeDiff,
+    AgentRuntime, Budget, BudgetState, Caller, CancelResult, CommandInput, CreateSession, Cursor, Delivery, Features,
+    Host, HostError, HostFuture, Json, ListMessages, ListSessions, ListTurns, McpConfig, MessageId, MessagePage,
+    MessageWithParts, PermissionId, PermissionReply, PermissionRequest, PromptInput, QuestionId, QuestionRequest,
+    Scope, Session, SessionId, SessionStatus, ShellInput, SteerInput, Submitted, SummarizeInput, Todo, Tree, Turn,
+    TurnId, TurnPage, UpdateSession, WatchItem, WatchScope, Worktree, WorktreeDiff,
 };
 use futures::stream::BoxStream;
 use indexmap::IndexMap;
@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::Client;
 use crate::events::watch;
 use crate::request::ApiRequest;
-use crate::wire::{self, PartPath, ProvidersResponse, RipgrepMatch, SteerResponse};
+use crate::wire::{self, SteerResponse};
 
 /// Sessions per page, unless the query sets a limit.
 const DEFAULT_SESSIONS: usize = 100;
@@ -28,20 +28,56 @@ const MAX_SESSIONS_SCANNED: usize = 10_000;
 const MAX_MESSAGES: usize = 1_000_000;
 /// The most messages searched for prompts without an answer.
 const MAX_MESSAGES_SCANNED: usize = 100;
-/// The most files that a server returns from a search.
-const MAX_FILES: usize = 200;
 /// Named in errors about servers without worktrees.
 const WORKTREE: &str = "The worktree of a subagent";
 /// The agent of a session that has none yet.
 const DEFAULT_AGENT: &str = "build";
 
 impl Client {
-    fn get(&self, scope: &Scope, path: &[&str]) -> ApiRequest<'_> {
+    pub(crate) fn get(&self, scope: &Scope, path: &[&str]) -> ApiRequest<'_> {
         self.request(Method::GET, path).scope(scope)
     }
 
-    fn post(&self, scope: &Scope, path: &[&str], body: &Json) -> ApiRequest<'_> {
+    pub(crate) fn post(&self, scope: &Scope, path: &[&str], body: &Json) -> ApiRequest<'_> {
         self.request(Method::POST, path).scope(scope).body(body)
+    }
+
+    /// The directory of a session. A server is asked for that of one that the client has not seen yet.
+    pub(crate) async fn scope_of(&self, id: &SessionId) -> Result<Scope, HostError> {
+        match self.inner.directories.of_session(id) {
+            Some(directory) => Ok(Scope::new(directory)),
+            None => Ok(Scope::new(self.session(id).await?.directory)),
+        }
+    }
+
+    /// The directory of an ask as it was listed or announced. Without one, the client's own is used.
+    fn scope_of_ask(&self, id: &str) -> Scope {
+        Scope::new(self.inner.directories.of_ask(id).unwrap_or_default())
+    }
+
+    /// A request about a session: `/session/{id}/…`.
+    async fn session_request(
+        &self,
+        method: Method,
+        id: &SessionId,
+        path: &[&str],
+    ) -> Result<ApiRequest<'_>, HostError> {
+        let scope = self.scope_of(id).await?;
+        Ok(self.request(method, &[&["session", id.as_str()][..], path].concat()).scope(&scope))
+    }
+
+    /// Sends a request whose response is a session, and remembers the session's directory.
+    async fn fetch_session(&self, request: ApiRequest<'_>) -> Result<Session, HostError> {
+        let session: Session = request.fetch().await?;
+        self.inner.directories.remember_session(&session);
+        Ok(session)
+    }
+
+    /// Remembers where requests were listed. The client's own directory needs no remembering.
+    fn remember_asks<'a>(&self, scope: &Scope, ids: impl Iterator<Item = &'a str>) {
+        for id in ids {
+            self.inner.directories.remember_ask(id, &scope.directory);
+        }
     }
 
     /// Lists sessions. Filters that the wire lacks are applied to the sessions it returns.
@@ -60,6 +96,7 @@ impl Client {
             request.query_opt("directory", directory_only.then_some(&scope.directory)).query_opt("search", search);
         let mut sessions: Vec<Session> =
             request.query_opt("roots", roots.then_some(true)).query_opt("start", start).fetch().await?;
+        self.inner.directories.remember_sessions(&sessions);
         sessions.retain(|session| {
             before.is_none_or(|before| session.time.updated < before)
                 && !(unarchived && session.time.archived.is_some())
@@ -71,20 +108,15 @@ impl Client {
         Ok(sessions)
     }
 
-    async fn list_messages(
-        &self,
-        scope: &Scope,
-        id: &SessionId,
-        query: ListMessages,
-    ) -> Result<MessagePage, HostError> {
+    async fn list_messages(&self, id: &SessionId, query: ListMessages) -> Result<MessagePage, HostError> {
         if query.limit == Some(0) {
             // To OpenCode, a limit of 0 means all.
             return Ok(MessagePage::default());
         }
-        let mut request = self.get(scope, &["session", id.as_str(), "message"]);
+        let mut request = self.session_request(Method::GET, id, &["message"]).await?;
         if let Some(before) = &query.before {
             // A cursor also contains the time of its message.
-            let message = self.message(scope, id, before).await?;
+            let message = self.message(id, before).await?;
             request = request
                 .query("before", wire::cursor(&message.info))
                 .query("limit", query.limit.unwrap_or(MAX_MESSAGES));
@@ -98,15 +130,10 @@ impl Client {
     }
 
     /// Makes sure that the prompt has an id, so that it can be sent again after a broken connection.
-    async fn ensure_message_id(
-        &self,
-        scope: &Scope,
-        id: &SessionId,
-        input: &mut PromptInput,
-    ) -> Result<MessageId, HostError> {
+    async fn ensure_message_id(&self, id: &SessionId, input: &mut PromptInput) -> Result<MessageId, HostError> {
         let chosen = match input.message_id.take() {
             Some(chosen) => chosen,
-            None => self.message_id(scope, id).await?,
+            None => self.message_id(id).await?,
         };
         Ok(input.message_id.insert(chosen).clone())
     }
@@ -114,80 +141,63 @@ impl Client {
     /// Fails unless the server is Trefoil. A server that does not know an operation may respond with anything, or proxy
     /// it elsewhere, so the operation is not even sent; instead the server is asked for its health.
     async fn require_trefoil(&self, what: &'static str) -> Result<(), HostError> {
-        // An unhealthy server also identifies itself.
-        if !self.is_trefoil()
-            && let Err(error) = self.health().await
-            && !self.is_trefoil()
-        {
-            return Err(error);
-        }
+        self.detect().await?;
         if self.is_trefoil() { Ok(()) } else { Err(HostError::Unsupported(what)) }
-    }
-
-    /// The configured model, or the default of the first provider.
-    async fn model(&self, scope: &Scope) -> Result<ModelRef, HostError> {
-        let config = self.config(scope).await?;
-        if let Some(model) = config["model"].as_str().and_then(ModelRef::parse) {
-            return Ok(model);
-        }
-        let known: ProvidersResponse = self.get(scope, &["config", "providers"]).fetch().await?;
-        let first = known.default.into_iter().next();
-        first.map(|(provider, model)| ModelRef::new(provider, model)).ok_or_else(|| {
-            HostError::Failed(format!("{} has no model; configure a provider there", self.inner.display_name))
-        })
     }
 }
 
 impl Host for Client {
     fn features(&self) -> Features {
         let trefoil = self.is_trefoil();
-        Features { cursor: trefoil, steer: trefoil, tree: trefoil, budget: trefoil }
+        Features { cursor: trefoil, steer: trefoil, tree: trefoil, budget: trefoil, turns: trefoil }
+    }
+
+    fn with_caller(&self, caller: Caller) -> Arc<dyn AgentRuntime> {
+        Arc::new(Client::with_caller(self, caller))
     }
 
     fn create_session<'a>(&'a self, scope: &'a Scope, input: CreateSession) -> HostFuture<'a, Session> {
-        Box::pin(async move { self.post(scope, &["session"], &wire::body(&input)?).fetch().await })
+        Box::pin(async move { self.fetch_session(self.post(scope, &["session"], &wire::body(&input)?)).await })
     }
 
-    fn session<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Session> {
-        Box::pin(async { self.get(scope, &["session", id.as_str()]).fetch().await })
+    fn session<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Session> {
+        Box::pin(async {
+            let known = Scope::new(self.inner.directories.of_session(id).unwrap_or_default());
+            self.fetch_session(self.get(&known, &["session", id.as_str()])).await
+        })
     }
 
     fn sessions<'a>(&'a self, scope: &'a Scope, query: ListSessions) -> HostFuture<'a, Vec<Session>> {
         Box::pin(self.list_sessions(scope, query))
     }
 
-    fn update_session<'a>(
-        &'a self,
-        scope: &'a Scope,
-        id: &'a SessionId,
-        change: UpdateSession,
-    ) -> HostFuture<'a, Session> {
+    fn update_session<'a>(&'a self, id: &'a SessionId, change: UpdateSession) -> HostFuture<'a, Session> {
         Box::pin(async move {
             let change = wire::session_update(&change, self.is_trefoil())?;
             if change.as_object().is_some_and(|change| change.is_empty()) {
-                return self.session(scope, id).await;
+                return self.session(id).await;
             }
-            self.request(Method::PATCH, &["session", id.as_str()]).scope(scope).body(&change).fetch().await
+            self.fetch_session(self.session_request(Method::PATCH, id, &[]).await?.body(&change)).await
         })
     }
 
-    fn delete_session<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, ()> {
-        Box::pin(async { self.request(Method::DELETE, &["session", id.as_str()]).scope(scope).execute().await })
+    fn delete_session<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, ()> {
+        Box::pin(async { self.session_request(Method::DELETE, id, &[]).await?.execute().await })
     }
 
-    fn children<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<Session>> {
-        Box::pin(async { self.get(scope, &["session", id.as_str(), "children"]).fetch().await })
+    fn children<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Vec<Session>> {
+        Box::pin(async {
+            let request = self.session_request(Method::GET, id, &["children"]).await?;
+            let children: Vec<Session> = request.fetch().await?;
+            self.inner.directories.remember_sessions(&children);
+            Ok(children)
+        })
     }
 
-    fn fork_session<'a>(
-        &'a self,
-        scope: &'a Scope,
-        id: &'a SessionId,
-        before: Option<MessageId>,
-    ) -> HostFuture<'a, Session> {
+    fn fork_session<'a>(&'a self, id: &'a SessionId, before: Option<MessageId>) -> HostFuture<'a, Session> {
         Box::pin(async move {
             let body = wire::body(&json!({"messageID": before}))?;
-            self.post(scope, &["session", id.as_str(), "fork"], &body).fetch().await
+            self.fetch_session(self.session_request(Method::POST, id, &["fork"]).await?.body(&body)).await
         })
     }
 
@@ -195,390 +205,15 @@ impl Host for Client {
         Box::pin(async { self.get(scope, &["session", "status"]).fetch().await })
     }
 
-    fn messages<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, query: ListMessages) -> HostFuture<'a, MessagePage> {
-        Box::pin(self.list_messages(scope, id, query))
-    }
-
-    fn message<'a>(
-        &'a self,
-        scope: &'a Scope,
-        id: &'a SessionId,
-        message: &'a MessageId,
-    ) -> HostFuture<'a, MessageWithParts> {
-        Box::pin(async { self.get(scope, &["session", id.as_str(), "message", message.as_str()]).fetch().await })
-    }
-
-    fn delete_message<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, message: &'a MessageId) -> HostFuture<'a, ()> {
-        Box::pin(async {
-            let path = ["session", id.as_str(), "message", message.as_str()];
-            self.request(Method::DELETE, &path).scope(scope).execute().await
-        })
-    }
-
-    fn update_part<'a>(&'a self, scope: &'a Scope, part: Part) -> HostFuture<'a, Part> {
-        Box::pin(async move {
-            let body = wire::body(&part)?;
-            let no_path =
-                |error| HostError::Invalid(format!("The part does not name its session and message: {error}"));
-            let part_path = serde_json::from_value::<PartPath>(body.clone()).map_err(no_path)?;
-            let path = ["session", &part_path.session_id, "message", &part_path.message_id, "part", &part_path.id];
-            self.request(Method::PATCH, &path).scope(scope).body(&body).fetch().await
-        })
-    }
-
-    fn delete_part<'a>(
-        &'a self,
-        scope: &'a Scope,
-        id: &'a SessionId,
-        message: &'a MessageId,
-        part: &'a PartId,
-    ) -> HostFuture<'a, ()> {
-        Box::pin(async {
-            let path = ["session", id.as_str(), "message", message.as_str(), "part", part.as_str()];
-            self.request(Method::DELETE, &path).scope(scope).execute().await
-        })
-    }
-
-    fn prompt<'a>(
-        &'a self,
-        scope: &'a Scope,
-        id: &'a SessionId,
-        mut input: PromptInput,
-    ) -> HostFuture<'a, MessageWithParts> {
-        Box::pin(async move {
-            self.ensure_message_id(scope, id, &mut input).await?;
-            self.post(scope, &["session", id.as_str(), "message"], &wire::prompt(input)?).run_turn_with_retry().await
-        })
-    }
-
-    fn prompt_async<'a>(
-        &'a self,
-        scope: &'a Scope,
-        id: &'a SessionId,
-        mut input: PromptInput,
-    ) -> HostFuture<'a, MessageId> {
-        Box::pin(async move {
-            let message = self.ensure_message_id(scope, id, &mut input).await?;
-            self.post(scope, &["session", id.as_str(), "prompt_async"], &wire::prompt(input)?)
-                .execute_with_retry()
-                .await?;
-            Ok(message)
-        })
-    }
-
-    fn command<'a>(
-        &'a self,
-        scope: &'a Scope,
-        id: &'a SessionId,
-        input: CommandInput,
-    ) -> HostFuture<'a, MessageWithParts> {
-        Box::pin(async move {
-            self.post(scope, &["session", id.as_str(), "command"], &wire::command(&input)?).run_turn().await
-        })
-    }
-
-    fn shell<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: ShellInput) -> HostFuture<'a, MessageWithParts> {
-        Box::pin(async move {
-            let ShellInput { command, target } = input;
-            // The wire has no default agent.
-            let agent = match target.agent {
-                Some(agent) => agent,
-                None => self.session(scope, id).await?.agent.unwrap_or_else(|| DEFAULT_AGENT.to_owned()),
-            };
-            let model = target.model.as_ref().map(wire::model);
-            let body = json!({"command": command, "agent": agent, "model": model, "messageID": target.message_id});
-            self.post(scope, &["session", id.as_str(), "shell"], &wire::body(&body)?).run_turn().await
-        })
-    }
-
-    fn abort<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, bool> {
-        Box::pin(async { self.request(Method::POST, &["session", id.as_str(), "abort"]).scope(scope).fetch().await })
-    }
-
-    fn summarize<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: SummarizeInput) -> HostFuture<'a, ()> {
-        Box::pin(async move {
-            let mut body = wire::model(&input.model);
-            body["auto"] = input.auto.into();
-            let _: bool = self.post(scope, &["session", id.as_str(), "summarize"], &body).run_turn().await?;
-            Ok(())
-        })
-    }
-
-    fn revert<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: RevertInput) -> HostFuture<'a, Session> {
-        Box::pin(async move {
-            let body = wire::body(&json!({"messageID": input.message_id, "partID": input.part_id}))?;
-            self.post(scope, &["session", id.as_str(), "revert"], &body).fetch().await
-        })
-    }
-
-    fn unrevert<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Session> {
-        Box::pin(async { self.request(Method::POST, &["session", id.as_str(), "unrevert"]).scope(scope).fetch().await })
-    }
-
-    fn todo<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<Todo>> {
-        Box::pin(async { self.get(scope, &["session", id.as_str(), "todo"]).fetch().await })
-    }
-
-    fn diff<'a>(
-        &'a self,
-        scope: &'a Scope,
-        id: &'a SessionId,
-        message: Option<MessageId>,
-    ) -> HostFuture<'a, Vec<FileDiff>> {
-        Box::pin(async move {
-            self.get(scope, &["session", id.as_str(), "diff"]).query_opt("messageID", message).fetch().await
-        })
-    }
-
-    /// Derived from the newest messages, because the wire does not list them: a prompt that was only stored counts
-    /// while a turn runs.
-    fn waiting<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Vec<MessageId>> {
-        Box::pin(async {
-            let running = self.statuses(scope).await?.contains_key(id);
-            // OpenCode would treat a prompt that is sent again as a new one.
-            if !self.is_trefoil() {
-                return Err(HostError::Unsupported("Waiting for a prompt that was sent before"));
-            }
-            let query = ListMessages { limit: Some(MAX_MESSAGES_SCANNED), before: None };
-            let page = self.list_messages(scope, id, query).await?;
-            let messages = page.messages.iter().map(|message| &message.info);
-            Ok(if running { wire::unanswered(messages) } else { Vec::new() })
-        })
-    }
-
-    /// A server recovers by itself.
-    fn recover<'a>(&'a self, _: Option<&'a SessionId>) -> HostFuture<'a, usize> {
-        Box::pin(async { Ok(0) })
-    }
-
-    fn tree<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Tree> {
-        Box::pin(async {
-            self.require_trefoil("The tree of subagents").await?;
-            self.get(scope, &["session", id.as_str(), "tree"]).fetch().await
-        })
-    }
-
-    fn steer<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, input: SteerInput) -> HostFuture<'a, MessageId> {
-        Box::pin(async move {
-            self.require_trefoil("Steering").await?;
-            let request = self.post(scope, &["session", id.as_str(), "steer"], &wire::body(&input)?);
-            Ok(request.fetch::<SteerResponse>().await?.message_id)
-        })
-    }
-
-    fn pause<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, paused: bool) -> HostFuture<'a, bool> {
-        Box::pin(async move {
-            self.require_trefoil("Pausing").await?;
-            let verb = if paused { "pause" } else { "resume" };
-            self.request(Method::POST, &["session", id.as_str(), verb]).scope(scope).fetch().await
-        })
-    }
-
-    fn cancel<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, CancelResult> {
-        Box::pin(async {
-            self.require_trefoil("Cancelling a subtree").await?;
-            // Returns when the last of them has stopped, however long that takes.
-            self.request(Method::POST, &["session", id.as_str(), "cancel"]).scope(scope).run_turn().await
-        })
-    }
-
-    fn budget<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, budget: Budget) -> HostFuture<'a, BudgetState> {
-        Box::pin(async move {
-            self.require_trefoil("Budgets").await?;
-            self.post(scope, &["session", id.as_str(), "budget"], &wire::body(&budget)?).fetch().await
-        })
-    }
-
-    fn background<'a>(&'a self, scope: &'a Scope, id: &'a SessionId, background: bool) -> HostFuture<'a, bool> {
-        Box::pin(async move {
-            if !background {
-                self.require_trefoil("Waiting for background tasks").await?;
-            }
-            let verb = if background { "background" } else { "foreground" };
-            self.request(Method::POST, &["experimental", "session", id.as_str(), verb]).scope(scope).fetch().await
-        })
-    }
-
-    fn worktree_diff<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, WorktreeDiff> {
-        Box::pin(async {
-            self.require_trefoil(WORKTREE).await?;
-            self.get(scope, &["session", id.as_str(), "worktree"]).fetch().await
-        })
-    }
-
-    fn worktree_merge<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Worktree> {
-        Box::pin(async {
-            self.require_trefoil(WORKTREE).await?;
-            self.request(Method::POST, &["session", id.as_str(), "worktree"]).scope(scope).run_turn().await
-        })
-    }
-
-    fn worktree_discard<'a>(&'a self, scope: &'a Scope, id: &'a SessionId) -> HostFuture<'a, Worktree> {
-        Box::pin(async {
-            self.require_trefoil(WORKTREE).await?;
-            self.request(Method::DELETE, &["session", id.as_str(), "worktree"]).scope(scope).run_turn().await
-        })
-    }
-
-    fn permissions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<PermissionRequest>> {
-        Box::pin(async { self.get(scope, &["permission"]).fetch().await })
-    }
-
-    fn reply_permission<'a>(
-        &'a self,
-        scope: &'a Scope,
-        id: &'a PermissionId,
-        reply: PermissionReply,
-    ) -> HostFuture<'a, ()> {
-        Box::pin(async move {
-            self.post(scope, &["permission", id.as_str(), "reply"], &wire::body(&reply)?).execute().await
-        })
-    }
-
-    fn questions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<QuestionRequest>> {
-        Box::pin(async { self.get(scope, &["question"]).fetch().await })
-    }
-
-    fn reply_question<'a>(
-        &'a self,
-        scope: &'a Scope,
-        id: &'a QuestionId,
-        answers: Option<Vec<Vec<String>>>,
-    ) -> HostFuture<'a, ()> {
-        Box::pin(async move {
-            let request = match answers {
-                Some(answers) => self.post(scope, &["question", id.as_str(), "reply"], &json!({"answers": answers})),
-                None => self.request(Method::POST, &["question", id.as_str(), "reject"]).scope(scope),
-            };
-            request.execute().await
-        })
-    }
-
-    fn agents<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Agent>> {
-        Box::pin(async { self.get(scope, &["agent"]).fetch().await })
-    }
-
-    fn commands<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Command>> {
-        Box::pin(async { self.get(scope, &["command"]).fetch().await })
-    }
-
-    fn session_commands<'a>(&'a self, scope: &'a Scope, session: &'a SessionId) -> HostFuture<'a, Vec<Command>> {
-        Box::pin(async move {
-            if self.is_trefoil() {
-                return self.get(scope, &["session", session.as_str(), "command"]).fetch().await;
-            }
-            self.commands(scope).await
-        })
-    }
-
-    fn skills<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Skill>> {
-        Box::pin(async { self.get(scope, &["skill"]).fetch().await })
-    }
-
-    fn providers<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Provider>> {
-        Box::pin(async {
-            let known: ProvidersResponse = self.get(scope, &["config", "providers"]).fetch().await?;
-            Ok(known.providers)
-        })
-    }
-
-    fn default_model<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ModelRef> {
-        Box::pin(self.model(scope))
-    }
-
-    fn config<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Json> {
-        Box::pin(async { self.get(scope, &["config"]).fetch().await })
-    }
-
-    fn projects<'a>(&'a self) -> HostFuture<'a, Vec<Project>> {
-        Box::pin(async { self.get(&Scope::default(), &["project"]).fetch().await })
-    }
-
-    fn project<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Project> {
-        Box::pin(async { self.get(scope, &["project", "current"]).fetch().await })
-    }
-
-    fn files<'a>(&'a self, scope: &'a Scope, path: &'a str) -> HostFuture<'a, Vec<FileNode>> {
-        Box::pin(async move { self.get(scope, &["file"]).query("path", path).fetch().await })
-    }
-
-    fn file<'a>(&'a self, scope: &'a Scope, path: &'a str) -> HostFuture<'a, FileContent> {
-        Box::pin(async move { self.get(scope, &["file", "content"]).query("path", path).fetch().await })
-    }
-
-    fn find_files<'a>(&'a self, scope: &'a Scope, query: &'a str, limit: usize) -> HostFuture<'a, Vec<String>> {
-        Box::pin(async move {
-            let request = self.get(scope, &["find", "file"]).query("query", query).query("type", "file");
-            let mut files: Vec<String> = request.query("limit", limit.clamp(1, MAX_FILES)).fetch().await?;
-            files.truncate(limit);
-            Ok(files)
-        })
-    }
-
-    fn find_text<'a>(&'a self, scope: &'a Scope, pattern: &'a str, limit: usize) -> HostFuture<'a, Vec<FindTextMatch>> {
-        Box::pin(async move {
-            let found: Vec<RipgrepMatch> = self.get(scope, &["find"]).query("pattern", pattern).fetch().await?;
-            Ok(found.into_iter().take(limit).map(FindTextMatch::from).collect())
-        })
-    }
-
-    fn mcp<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpStatus>> {
-        Box::pin(async { self.get(scope, &["mcp"]).fetch().await })
-    }
-
-    fn mcp_add<'a>(
-        &'a self,
-        scope: &'a Scope,
-        name: &'a str,
-        config: McpConfig,
-    ) -> HostFuture<'a, IndexMap<String, McpStatus>> {
-        Box::pin(async move {
-            let body = wire::body(&json!({ "name": name, "config": config }))?;
-            self.post(scope, &["mcp"], &body).fetch().await
-        })
-    }
-
-    fn mcp_connect<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()> {
-        Box::pin(async move { self.request(Method::POST, &["mcp", name, "connect"]).scope(scope).execute().await })
-    }
-
-    fn mcp_disconnect<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()> {
-        Box::pin(async move { self.request(Method::POST, &["mcp", name, "disconnect"]).scope(scope).execute().await })
-    }
-
-    fn mcp_resources<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<String, McpResource>> {
-        Box::pin(async { self.get(scope, &["experimental", "resource"]).fetch().await })
-    }
-
-    fn mcp_auth_start<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, McpAuthorization> {
-        Box::pin(async move { self.request(Method::POST, &["mcp", name, "auth"]).scope(scope).fetch().await })
-    }
-
-    fn mcp_auth_callback<'a>(&'a self, scope: &'a Scope, name: &'a str, code: &'a str) -> HostFuture<'a, McpStatus> {
-        Box::pin(
-            async move { self.post(scope, &["mcp", name, "auth", "callback"], &json!({ "code": code })).fetch().await },
-        )
-    }
-
-    fn mcp_authenticate<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, McpStatus> {
-        Box::pin(async move {
-            self.request(Method::POST, &["mcp", name, "auth", "authenticate"]).scope(scope).run_turn().await
-        })
-    }
-
-    fn mcp_auth_remove<'a>(&'a self, scope: &'a Scope, name: &'a str) -> HostFuture<'a, ()> {
-        Box::pin(async move { self.request(Method::DELETE, &["mcp", name, "auth"]).scope(scope).execute().await })
-    }
-
     fn session_servers<'a>(
         &'a self,
-        scope: &'a Scope,
         session: &'a SessionId,
         servers: IndexMap<String, McpConfig>,
     ) -> HostFuture<'a, ()> {
         Box::pin(async move {
             if self.is_trefoil() {
-                return self.post(scope, &["session", session.as_str(), "mcp"], &wire::body(&servers)?).execute().await;
+                let request = self.session_request(Method::POST, session, &["mcp"]).await?;
+                return request.body(&wire::body(&servers)?).execute().await;
             }
             // A directory's servers would be used by all its sessions, and would stay.
             if servers.is_empty() {
@@ -590,7 +225,6 @@ impl Host for Client {
 
     fn restore_servers<'a>(
         &'a self,
-        scope: &'a Scope,
         session: &'a SessionId,
         servers: IndexMap<String, McpConfig>,
     ) -> HostFuture<'a, ()> {
@@ -598,8 +232,240 @@ impl Host for Client {
             if !self.is_trefoil() {
                 return Ok(());
             }
-            let request = self.post(scope, &["session", session.as_str(), "mcp"], &wire::body(&servers)?);
-            request.query("restore", true).execute().await
+            let request = self.session_request(Method::POST, session, &["mcp"]).await?;
+            request.body(&wire::body(&servers)?).query("restore", true).execute().await
+        })
+    }
+
+    fn messages<'a>(&'a self, id: &'a SessionId, query: ListMessages) -> HostFuture<'a, MessagePage> {
+        Box::pin(self.list_messages(id, query))
+    }
+
+    fn message<'a>(&'a self, id: &'a SessionId, message: &'a MessageId) -> HostFuture<'a, MessageWithParts> {
+        Box::pin(async { self.session_request(Method::GET, id, &["message", message.as_str()]).await?.fetch().await })
+    }
+
+    fn prompt<'a>(&'a self, id: &'a SessionId, mut input: PromptInput) -> HostFuture<'a, MessageWithParts> {
+        Box::pin(async move {
+            self.ensure_message_id(id, &mut input).await?;
+            let request = self.session_request(Method::POST, id, &["message"]).await?;
+            request.body(&wire::prompt(input)?).run_turn_with_retry().await
+        })
+    }
+
+    fn prompt_async<'a>(&'a self, id: &'a SessionId, mut input: PromptInput) -> HostFuture<'a, MessageId> {
+        Box::pin(async move {
+            let message = self.ensure_message_id(id, &mut input).await?;
+            let request = self.session_request(Method::POST, id, &["prompt_async"]).await?;
+            request.body(&wire::prompt(input)?).execute_with_retry().await?;
+            Ok(message)
+        })
+    }
+
+    fn submit<'a>(&'a self, id: &'a SessionId, input: PromptInput, delivery: Delivery) -> HostFuture<'a, Submitted> {
+        Box::pin(async move {
+            self.require_trefoil("Submitting a prompt as a turn").await?;
+            let mut body = wire::prompt(input)?;
+            body["delivery"] = json!(delivery);
+            self.session_request(Method::POST, id, &["turn"]).await?.body(&body).fetch().await
+        })
+    }
+
+    fn turn<'a>(&'a self, id: &'a TurnId) -> HostFuture<'a, Turn> {
+        Box::pin(async {
+            self.require_trefoil("Looking at a turn").await?;
+            self.session_request(Method::GET, &id.session, &["turn", &id.to_string()]).await?.fetch().await
+        })
+    }
+
+    fn turns<'a>(&'a self, session: &'a SessionId, query: ListTurns) -> HostFuture<'a, TurnPage> {
+        Box::pin(async move {
+            self.require_trefoil("Listing turns").await?;
+            let request = self.session_request(Method::GET, session, &["turn"]).await?;
+            let ListTurns { ended, before, limit } = query;
+            request.query_opt("ended", ended).query_opt("before", before).query_opt("limit", limit).fetch().await
+        })
+    }
+
+    fn wait<'a>(&'a self, id: &'a TurnId) -> HostFuture<'a, Turn> {
+        Box::pin(async {
+            self.require_trefoil("Waiting for a turn").await?;
+            self.session_request(Method::POST, &id.session, &["turn", &id.to_string(), "wait"]).await?.run_turn().await
+        })
+    }
+
+    fn cancel_turn<'a>(&'a self, id: &'a TurnId) -> HostFuture<'a, Turn> {
+        Box::pin(async {
+            self.require_trefoil("Cancelling a turn").await?;
+            self.session_request(Method::POST, &id.session, &["turn", &id.to_string(), "cancel"])
+                .await?
+                .run_turn()
+                .await
+        })
+    }
+
+    fn command<'a>(&'a self, id: &'a SessionId, input: CommandInput) -> HostFuture<'a, MessageWithParts> {
+        Box::pin(async move {
+            let request = self.session_request(Method::POST, id, &["command"]).await?;
+            request.body(&wire::command(&input)?).run_turn().await
+        })
+    }
+
+    fn shell<'a>(&'a self, id: &'a SessionId, input: ShellInput) -> HostFuture<'a, MessageWithParts> {
+        Box::pin(async move {
+            let ShellInput { command, target } = input;
+            // The wire has no default agent.
+            let agent = match target.agent {
+                Some(agent) => agent,
+                None => self.session(id).await?.agent.unwrap_or_else(|| DEFAULT_AGENT.to_owned()),
+            };
+            let model = target.model.as_ref().map(wire::model);
+            let body = json!({"command": command, "agent": agent, "model": model, "messageID": target.message_id});
+            let request = self.session_request(Method::POST, id, &["shell"]).await?;
+            request.body(&wire::body(&body)?).run_turn().await
+        })
+    }
+
+    fn abort<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, bool> {
+        Box::pin(async { self.session_request(Method::POST, id, &["abort"]).await?.fetch().await })
+    }
+
+    fn summarize<'a>(&'a self, id: &'a SessionId, input: SummarizeInput) -> HostFuture<'a, ()> {
+        Box::pin(async move {
+            let mut body = wire::model(&input.model);
+            body["auto"] = input.auto.into();
+            let request = self.session_request(Method::POST, id, &["summarize"]).await?;
+            let _: bool = request.body(&body).run_turn().await?;
+            Ok(())
+        })
+    }
+
+    fn todo<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Vec<Todo>> {
+        Box::pin(async { self.session_request(Method::GET, id, &["todo"]).await?.fetch().await })
+    }
+
+    /// Derived from the newest messages, because the wire does not list them: a prompt that was only stored counts
+    /// while a turn runs.
+    fn waiting<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Vec<MessageId>> {
+        Box::pin(async {
+            let running = self.statuses(&self.scope_of(id).await?).await?.contains_key(id);
+            // OpenCode would treat a prompt that is sent again as a new one.
+            if !self.is_trefoil() {
+                return Err(HostError::Unsupported("Waiting for a prompt that was sent before"));
+            }
+            let query = ListMessages { limit: Some(MAX_MESSAGES_SCANNED), before: None };
+            let page = self.list_messages(id, query).await?;
+            let messages = page.messages.iter().map(|message| &message.info);
+            Ok(if running { wire::unanswered(messages) } else { Vec::new() })
+        })
+    }
+
+    /// A server recovers by itself.
+    fn recover<'a>(&'a self, _: Option<&'a SessionId>) -> HostFuture<'a, usize> {
+        Box::pin(async { Ok(0) })
+    }
+
+    fn tree<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Tree> {
+        Box::pin(async {
+            self.require_trefoil("The tree of subagents").await?;
+            self.session_request(Method::GET, id, &["tree"]).await?.fetch().await
+        })
+    }
+
+    fn steer<'a>(&'a self, id: &'a SessionId, input: SteerInput) -> HostFuture<'a, MessageId> {
+        Box::pin(async move {
+            self.require_trefoil("Steering").await?;
+            let request = self.session_request(Method::POST, id, &["steer"]).await?.body(&wire::body(&input)?);
+            Ok(request.fetch::<SteerResponse>().await?.message_id)
+        })
+    }
+
+    fn pause<'a>(&'a self, id: &'a SessionId, paused: bool) -> HostFuture<'a, bool> {
+        Box::pin(async move {
+            self.require_trefoil("Pausing").await?;
+            let verb = if paused { "pause" } else { "resume" };
+            self.session_request(Method::POST, id, &[verb]).await?.fetch().await
+        })
+    }
+
+    fn cancel<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, CancelResult> {
+        Box::pin(async {
+            self.require_trefoil("Cancelling a subtree").await?;
+            // Returns when the last of them has stopped, however long that takes.
+            self.session_request(Method::POST, id, &["cancel"]).await?.run_turn().await
+        })
+    }
+
+    fn budget<'a>(&'a self, id: &'a SessionId, budget: Budget) -> HostFuture<'a, BudgetState> {
+        Box::pin(async move {
+            self.require_trefoil("Budgets").await?;
+            self.session_request(Method::POST, id, &["budget"]).await?.body(&wire::body(&budget)?).fetch().await
+        })
+    }
+
+    fn background<'a>(&'a self, id: &'a SessionId, background: bool) -> HostFuture<'a, bool> {
+        Box::pin(async move {
+            if !background {
+                self.require_trefoil("Waiting for background tasks").await?;
+            }
+            let verb = if background { "background" } else { "foreground" };
+            let scope = self.scope_of(id).await?;
+            self.request(Method::POST, &["experimental", "session", id.as_str(), verb]).scope(&scope).fetch().await
+        })
+    }
+
+    fn worktree_diff<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, WorktreeDiff> {
+        Box::pin(async {
+            self.require_trefoil(WORKTREE).await?;
+            self.session_request(Method::GET, id, &["worktree"]).await?.fetch().await
+        })
+    }
+
+    fn worktree_merge<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Worktree> {
+        Box::pin(async {
+            self.require_trefoil(WORKTREE).await?;
+            self.session_request(Method::POST, id, &["worktree"]).await?.run_turn().await
+        })
+    }
+
+    fn worktree_discard<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Worktree> {
+        Box::pin(async {
+            self.require_trefoil(WORKTREE).await?;
+            self.session_request(Method::DELETE, id, &["worktree"]).await?.run_turn().await
+        })
+    }
+
+    fn permissions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<PermissionRequest>> {
+        Box::pin(async {
+            let listed: Vec<PermissionRequest> = self.get(scope, &["permission"]).fetch().await?;
+            self.remember_asks(scope, listed.iter().map(|request| request.id.as_str()));
+            Ok(listed)
+        })
+    }
+
+    fn reply_permission<'a>(&'a self, id: &'a PermissionId, reply: PermissionReply) -> HostFuture<'a, ()> {
+        Box::pin(async move {
+            let scope = self.scope_of_ask(id.as_str());
+            self.post(&scope, &["permission", id.as_str(), "reply"], &wire::body(&reply)?).execute().await
+        })
+    }
+
+    fn questions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<QuestionRequest>> {
+        Box::pin(async {
+            let listed: Vec<QuestionRequest> = self.get(scope, &["question"]).fetch().await?;
+            self.remember_asks(scope, listed.iter().map(|request| request.id.as_str()));
+            Ok(listed)
+        })
+    }
+
+    fn reply_question<'a>(&'a self, id: &'a QuestionId, answers: Option<Vec<Vec<String>>>) -> HostFuture<'a, ()> {
+        Box::pin(async move {
+            let scope = self.scope_of_ask(id.as_str());
+            let request = match answers {
+                Some(answers) => self.post(&scope, &["question", id.as_str(), "reply"], &json!({"answers": answers})),
+                None => self.request(Method::POST, &["question", id.as_str(), "reject"]).scope(&scope),
+            };
+            request.execute().await
         })
     }
 

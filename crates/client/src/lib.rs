@@ -1,4 +1,4 @@
-//! A remote [`Host`](api::Host): a client of OpenCode's HTTP and SSE API, for Trefoil and for OpenCode itself.
+//! A remote [`AgentRuntime`](api::AgentRuntime): a client of OpenCode's HTTP and SSE API, for Trefoil and for OpenCode itself.
 //!
 //! Which features a server has beyond OpenCode's API is detected from the `server` header of its responses.
 //!
@@ -13,23 +13,24 @@
 //! let idle = events.once("session.idle");
 //! let session = client.create_session(&scope, CreateSession::default()).await?;
 //! let prompt = PromptInput { parts: vec![PromptPart::text("Hello")], ..PromptInput::default() };
-//! client.prompt_async(&scope, &session.id, prompt).await?;
+//! client.prompt_async(&session.id, prompt).await?;
 //! idle.await?;
 //! # Ok(())
 //! # }
 //! ```
 
+mod catalog_host;
 mod client;
+mod directories;
 mod error;
 mod events;
 mod host;
 mod monitor;
 mod request;
 mod wire;
+mod workspace_host;
 
+pub use api::{Ask, FileChanges, Progress, SessionUsage, Subagent, SubagentState, SubagentTree, ToolUse, TurnOutcome};
 pub use client::{Client, Health, Options, Timeouts};
 pub use events::Events;
-pub use monitor::{
-    Ask, FileChanges, MonitorEvent, Progress, SessionUsage, Subagent, SubagentMonitor, SubagentState, SubagentTree,
-    ToolUse, TurnOutcome,
-};
+pub use monitor::{MonitorEvent, SubagentMonitor};

@@ -4,16 +4,17 @@ use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;
 
-use api::{HostError, Json, Scope};
+use api::{Caller, HostError, Json, Scope};
 use bytes::{Bytes, BytesMut};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use reqwest::{Method, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use tokio::time::{error::Elapsed, sleep, timeout};
 use url::Url;
 
 use crate::Client;
+use crate::client;
 use crate::error::{RequestError, connection_error, describe, error_in_body, foreign_server_error, response_error};
 
 /// The largest response: a long session with all its tool outputs.
@@ -22,6 +23,9 @@ const MAX_RESPONSE: usize = 256 << 20;
 const MAX_ERROR_BODY: usize = 64 << 10;
 /// How long to wait after a broken connection before a prompt is sent again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// How much of the name of a caller's program is sent.
+const MAX_CLIENT_NAME: usize = 100;
 
 /// Characters that a header cannot carry unescaped, and the escape character itself.
 const ENCODED_IN_HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
@@ -177,6 +181,9 @@ impl ApiRequest<'_> {
     async fn exchange(&self) -> Result<Response, reqwest::Error> {
         let inner = &self.client.inner;
         let mut request = inner.http.request(self.method.clone(), self.url.clone()).headers(self.headers.clone());
+        if let Some(agent) = user_agent(&self.client.caller) {
+            request = request.header(USER_AGENT, agent);
+        }
         if let Some(password) = &inner.password {
             request = request.basic_auth(&inner.username, Some(password));
         }
@@ -247,12 +254,12 @@ impl ApiRequest<'_> {
     }
 
     pub fn timed_out(&self, limit: Duration) -> RequestError {
-        RequestError::Connection(HostError::Failed(format!("{} was not answered within {limit:?}", self.line())))
+        RequestError::Connection(HostError::Late(format!("{} was not answered within {limit:?}", self.line())))
     }
 
     fn went_silent(&self) -> RequestError {
         let limit = self.client.inner.timeouts.turn_silence;
-        RequestError::Connection(HostError::Failed(format!(
+        RequestError::Connection(HostError::Late(format!(
             "{} went silent for {limit:?}",
             self.client.inner.display_name
         )))
@@ -267,6 +274,13 @@ impl ApiResponse {
             error_in_body(&self.body, &self.request_line).unwrap_or_else(text)
         })
     }
+}
+
+/// The `user-agent` of a caller whose program has a name: ours, then that name. `None` without a name, or with one that
+/// a header cannot carry.
+fn user_agent(caller: &Caller) -> Option<HeaderValue> {
+    let name: String = caller.client.as_ref()?.chars().take(MAX_CLIENT_NAME).collect();
+    HeaderValue::from_str(&format!("{} ({name})", client::USER_AGENT)).ok()
 }
 
 async fn within<T>(limit: Option<Duration>, future: impl Future<Output = T>) -> Result<T, Elapsed> {

@@ -26,16 +26,6 @@ pub struct Envelope<'a> {
     pub payload: &'a RawValue,
 }
 
-/// The type of an event.
-pub fn event_type(json: &[u8]) -> Option<Cow<'_, str>> {
-    #[derive(Deserialize)]
-    struct Kind<'a> {
-        #[serde(rename = "type", borrow)]
-        kind: Cow<'a, str>,
-    }
-    serde_json::from_slice::<Kind<'_>>(json).ok().map(|event| event.kind)
-}
-
 /// The reason for a gap in a `server.resync` event.
 pub fn resync_reason(json: &[u8]) -> String {
     let event: Json = serde_json::from_slice(json).unwrap_or_default();
@@ -145,19 +135,6 @@ pub struct SteerResponse {
     /// The message.
     #[serde(rename = "messageID")]
     pub message_id: MessageId,
-}
-
-/// The ids in a part of any type.
-#[derive(Deserialize)]
-pub struct PartPath {
-    /// The part.
-    pub id: String,
-    /// Its session.
-    #[serde(rename = "sessionID")]
-    pub session_id: String,
-    /// Its message.
-    #[serde(rename = "messageID")]
-    pub message_id: String,
 }
 
 /// The user messages that are waiting for an answer, given all messages of a session: those after the last message that

@@ -46,12 +46,12 @@ pub use provider::credentials::{
 };
 pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, UnusableProvider, Wire, presentable};
 pub use redact::Redactor;
+pub use schema::agent::{AgentConfig, Isolation, RunnerSettings};
 pub use schema::json_schema::config_schema;
-pub use schema::typed::{
-    AgentConfig, AskConfig, AskThen, CommandConfig, CompactionConfig, Config, EnvConfig, Isolation, LimitConfig,
-    ModalitiesConfig, ModelConfig, ModelProviderConfig, PriceConfig, ProviderConfig, RunnerSettings, SkillsConfig,
-    SubagentsConfig, ToolOutputConfig,
+pub use schema::provider::{
+    LimitConfig, ModalitiesConfig, ModelConfig, ModelProviderConfig, PriceConfig, ProviderConfig,
 };
+pub use schema::typed::{AskConfig, AskThen, CommandConfig, Config, EnvConfig, SubagentsConfig, ToolOutputConfig};
 pub use trust::{MAX_CONTENTS, MAX_TRUST_BYTES, Trust, TrustError, TrustStore, content_hash};
 
 pub use provider::vendor::{Vendor, vendors};

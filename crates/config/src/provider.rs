@@ -10,7 +10,8 @@ use api::{
 
 use crate::problem::Problem;
 use crate::redact::{MASK, Redactor};
-use crate::schema::typed::{Config, ModelConfig, ProviderConfig};
+use crate::schema::provider::{ModelConfig, ProviderConfig};
+use crate::schema::typed::Config;
 use vendor::{COMPATIBLE, VENDORS, Vendor};
 
 pub(crate) mod credentials;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::files::{self, Access, Durability};
 
@@ -160,7 +159,7 @@ fn key(path: &Path) -> String {
 
 /// The hash that identifies trusted content: SHA-256.
 pub fn content_hash(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    api::sha256_hex(content)
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::{
-    EventBody, HostError, Json, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId,
-    Session, SessionId,
+    Caller, EventBody, HostError, Json, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest,
+    QuestionId, SessionId,
 };
 use config::AskThen;
-use store::{AskFilter, AskKind, AskRow, Batch, Location, Signal, StoreError};
+use store::{AskFilter, AskKind, AskRow, Batch, Signal, StoreError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -96,12 +96,18 @@ impl Inner {
     }
 
     /// Replies to a permission request, and settles the other requests that this reply decides.
-    pub(crate) async fn reply_permission(&self, id: &PermissionId, reply: PermissionReply) -> Result<(), HostError> {
+    pub(crate) async fn reply_permission(
+        &self,
+        caller: &Caller,
+        id: &PermissionId,
+        reply: PermissionReply,
+    ) -> Result<(), HostError> {
         let missing = || HostError::not_found("permission request", id.as_str());
         let row = self.store.ask(id.as_str()).map_err(store_error)?.ok_or_else(missing)?;
         let request: PermissionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
+        self.may_answer(caller, &request.session_id, missing)?;
         let session = self.session(&request.session_id)?;
-        let mut batch = Batch::new(&place_of(&session)).durable();
+        let mut batch = Batch::new(&self.place(&session)).durable();
         batch.answer(id.as_str(), &serde_json::json!(reply));
         batch.event(replied_event(&request, &reply));
         let mut others = Vec::new();
@@ -127,6 +133,7 @@ impl Inner {
         for other in &others {
             settle_permission(&mut batch, other, &reply);
         }
+        tracing::debug!(ask = id.as_str(), client = caller.client_name(), "answering a permission request");
         self.commit_answer(batch, id.as_str(), missing).await?;
         self.wake_asker(&request.session_id, id.as_str()).await;
         for other in &others {
@@ -138,12 +145,14 @@ impl Inner {
     /// Answers a question, or dismisses it.
     pub(crate) async fn reply_question(
         &self,
+        caller: &Caller,
         id: &QuestionId,
         mut answers: Option<Vec<Vec<String>>>,
     ) -> Result<(), HostError> {
         let missing = || HostError::not_found("question request", id.as_str());
         let row = self.store.ask(id.as_str()).map_err(store_error)?.ok_or_else(missing)?;
         let request: api::QuestionRequest = serde_json::from_str(&row.data).map_err(|_| missing())?;
+        self.may_answer(caller, &request.session_id, missing)?;
         if let Some(answers) = &mut answers {
             let questions = request.questions.len();
             if answers.len() > questions {
@@ -155,16 +164,30 @@ impl Inner {
             // Trailing questions may stay unanswered.
             answers.resize(questions, Vec::new());
         }
-        let mut batch = Batch::new(&place_of(&self.session(&request.session_id)?)).durable();
+        let mut batch = Batch::new(&self.place(&self.session(&request.session_id)?)).durable();
         let (session_id, request_id) = (request.session_id.clone(), request.id.clone());
         batch.answer(id.as_str(), &serde_json::json!({ "answers": answers }));
         batch.event(match answers {
             Some(answers) => EventBody::QuestionReplied { session_id, request_id, answers },
             None => EventBody::QuestionRejected { session_id, request_id },
         });
+        tracing::debug!(ask = id.as_str(), client = caller.client_name(), "answering a question");
         self.commit_answer(batch, id.as_str(), missing).await?;
         self.wake_asker(&request.session_id, id.as_str()).await;
         Ok(())
+    }
+
+    /// Fails unless the caller sees the session that asks. To others the request does not exist.
+    fn may_answer(
+        &self,
+        caller: &Caller,
+        session: &SessionId,
+        missing: impl Fn() -> HostError,
+    ) -> Result<(), HostError> {
+        self.may_access(caller, session).map_err(|error| match error {
+            HostError::NotFound { .. } => missing(),
+            error => error,
+        })
     }
 
     async fn commit_answer(&self, batch: Batch, id: &str, missing: impl Fn() -> HostError) -> Result<(), HostError> {
@@ -212,11 +235,6 @@ impl Inner {
         open.truncate(SETTLED_MAX);
         Ok(open)
     }
-}
-
-/// Where the events of a session are published.
-fn place_of(session: &Session) -> Location {
-    Location { directory: session.directory.as_str().into(), project: session.project_id.as_str().into() }
 }
 
 /// Replies to a request along with another one, unless it was already answered.

@@ -1,14 +1,18 @@
-//! The agent runtime: sessions, turns, subagents, permissions and recovery. [`Engine`] is the [`api::Host`] of this
-//! process.
+//! The agent runtime: sessions, turns, subagents, permissions and recovery. [`Engine`] is the [`api::AgentRuntime`] of
+//! this process.
 //!
 //! Invariants: the engine knows no protocol (no HTTP status, no ACP or A2A type). Durable state changes only through
 //! [`store::Store::commit`]. The state of the turn loop is derived from rows, so another process can resume an
 //! interrupted turn.
 
+// What a caller may do and see.
+mod access;
 // Requests to the user, and the rules and approvals that decide when to ask.
 mod ask;
+// The view of the files that each session has.
+mod environments;
 mod error;
-// [`Engine`] as an [`api::Host`].
+// [`Engine`] as an [`api::AgentRuntime`].
 mod host;
 // Everything known about a directory: configuration, agents, models, MCP servers and files.
 mod project;
@@ -22,6 +26,8 @@ mod spending;
 mod subagent;
 // From a prompt to its answer: the turn loop and everything it runs.
 mod turn;
+// The working trees of a project: changes, linked worktrees, workspaces.
+mod workspace;
 // Subagents that work in a git worktree of their own.
 mod worktree;
 
@@ -32,7 +38,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use api::{Environment, PartId, Runner, Scope, SessionId};
+use api::{Caller, Environment, PartId, Runner, Scope, SessionId};
 use indexmap::IndexMap;
 use llm::{Llm, Script};
 use store::{Signal, Store};
@@ -45,7 +51,10 @@ pub use project::UpdateProject;
 pub use project::models::{Catalog, server};
 pub use session::tidy::{TidyOptions, TidyReport};
 pub use turn::watchdog::WatchdogScope;
+pub use workspace::worktree_name;
 pub use worktree::{CleanedWorktrees, ListedWorktree};
+
+pub(crate) use environments::SharedEnvironment;
 
 use ask::rules;
 use project::config_reload;
@@ -86,10 +95,12 @@ pub struct Options {
     pub version: String,
 }
 
-/// The agent runtime of this process. Cheap to clone.
+/// A caller's handle on the agent runtime of this process. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) inner: Arc<Inner>,
+    /// Who uses this handle.
+    pub(crate) caller: Arc<Caller>,
 }
 
 pub(crate) struct Inner {
@@ -106,7 +117,7 @@ pub(crate) struct Inner {
     pub(crate) watched_directories: Arc<config_reload::WatchedDirectories>,
     /// Held while edited configuration is reloaded.
     pub(crate) reload_lock: tokio::sync::Mutex<()>,
-    environments: Mutex<HashMap<SessionId, Arc<dyn Environment>>>,
+    environments: Arc<environments::Environments>,
     /// MCP servers that clients added to single sessions.
     session_servers: Mutex<HashMap<SessionId, Arc<::mcp::Servers>>>,
     pub(crate) runs: runs::Runs,
@@ -128,6 +139,8 @@ pub(crate) struct Inner {
     pub(crate) subagent_slots: Mutex<HashMap<SessionId, Weak<Semaphore>>>,
     /// Held while worktrees are merged or removed: two merges into one tree would not see each other's changes.
     pub(crate) worktree_lock: tokio::sync::Mutex<()>,
+    /// Held by the git commands that write in a worktree.
+    pub(crate) git_locks: workspace::git_worktree::WorktreeLocks,
     /// Cancelled when the engine shuts down.
     pub(crate) closing: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -135,7 +148,7 @@ pub(crate) struct Inner {
 }
 
 impl Engine {
-    /// Starts an engine; must be called inside a tokio runtime.
+    /// Starts an engine; must be called inside a tokio runtime. The handle is that of the machine's owner.
     pub fn open(options: Options) -> Result<Self, Error> {
         // Only at startup: a folder that is moved away later must not be recreated.
         let data = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&options.inputs.dirs.data);
@@ -156,7 +169,7 @@ impl Engine {
             instances: Mutex::default(),
             watched_directories: Arc::default(),
             reload_lock: tokio::sync::Mutex::default(),
-            environments: Mutex::default(),
+            environments: Arc::default(),
             session_servers: Mutex::default(),
             runs: runs::Runs::default(),
             opened_sessions: Mutex::default(),
@@ -170,6 +183,7 @@ impl Engine {
             background: Mutex::default(),
             subagent_slots: Mutex::default(),
             worktree_lock: tokio::sync::Mutex::default(),
+            git_locks: workspace::git_worktree::WorktreeLocks::default(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             titles: TaskTracker::new(),
@@ -185,7 +199,7 @@ impl Engine {
             });
         }
         config_reload::spawn_watcher(&inner);
-        Ok(Self { inner })
+        Ok(Self { inner, caller: Arc::default() })
     }
 
     /// The configuration of a directory, loaded on first use.
@@ -193,9 +207,13 @@ impl Engine {
         self.inner.instance(Path::new(&scope.directory)).loaded.clone()
     }
 
-    /// Like [`api::Host::sessions`], but returns the stored JSON without parsing it.
-    pub fn sessions_json(&self, scope: &Scope, query: api::ListSessions) -> Result<Vec<String>, api::HostError> {
-        self.inner.store.sessions_json(&self.inner.session_query(scope, query)).map_err(error::store_error)
+    /// Like [`api::Host::sessions`], but returns a JSON array of the stored rows without parsing them.
+    pub async fn sessions_json(&self, scope: &Scope, query: api::ListSessions) -> Result<String, api::HostError> {
+        if self.caller.identity.is_none() {
+            return self.inner.list_json(scope, query).await;
+        }
+        let sessions = self.only_accessible(self.inner.list(scope, query).await?, |session| &session.id)?;
+        serde_json::to_string(&sessions).map_err(|error| api::HostError::Failed(error.to_string()))
     }
 
     /// The process runner.
@@ -247,11 +265,7 @@ impl Engine {
 
     /// Binds a session to another view of its files, for turns that run in this process. `None` unbinds it.
     pub fn bind(&self, session: &SessionId, environment: Option<Arc<dyn Environment>>) {
-        let mut bound = lock(&self.inner.environments);
-        match environment {
-            Some(environment) => bound.insert(session.clone(), environment),
-            None => bound.remove(session),
-        };
+        self.inner.environments.bind(session, environment);
     }
 
     /// Stops taking signals, parks the running turns (they resume at the next start) and waits for their processes to
@@ -286,19 +300,16 @@ impl Inner {
     }
 
     pub(crate) fn environment(&self, session: &SessionId) -> Arc<dyn Environment> {
-        lock(&self.environments).get(session).cloned().unwrap_or_else(|| Arc::new(tools::LocalEnvironment))
+        self.environments.get(session).unwrap_or_else(|| Arc::new(tools::LocalEnvironment))
     }
 
     /// Lets the session `with` see files as `from` does until the guard is dropped. Returns `None` for a session with
     /// its own worktree, which sees the files there.
-    pub(crate) fn share_environment(self: &Arc<Self>, from: &SessionId, with: &SessionId) -> Option<SharedEnvironment> {
+    pub(crate) fn share_environment(&self, from: &SessionId, with: &SessionId) -> Option<SharedEnvironment> {
         if !matches!(self.isolated_worktree(with), Ok(None)) {
             return None;
         }
-        let mut bound = lock(&self.environments);
-        let environment = bound.get(from)?.clone();
-        bound.insert(with.clone(), environment);
-        Some(SharedEnvironment { inner: self.clone(), session: with.clone() })
+        self.environments.share(from, with)
     }
 
     fn on_signal(self: &Arc<Self>, session: &SessionId, signal: Signal) {
@@ -312,19 +323,17 @@ impl Inner {
     }
 }
 
-/// Guard for a session that sees files as another session does.
-pub(crate) struct SharedEnvironment {
-    inner: Arc<Inner>,
-    session: SessionId,
-}
-
-impl Drop for SharedEnvironment {
-    fn drop(&mut self) {
-        lock(&self.inner.environments).remove(&self.session);
-    }
-}
-
 /// Locks a mutex even if a holder panicked: everything behind these locks is a plain map.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs work on a thread that may block. Fails only if the work panics.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, api::HostError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        tracing::error!(%error, "blocking work panicked");
+        api::HostError::Failed(error.to_string())
+    })
 }

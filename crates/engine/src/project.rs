@@ -14,6 +14,7 @@ use std::path::Path;
 use api::{EventBody, HostError, Project, ProjectCommands, ProjectIcon, Scope, Session, SessionId};
 use store::{Batch, Location};
 
+use crate::access::Right;
 use crate::error::store_error;
 use crate::{Engine, Inner};
 use instance::Instance;
@@ -43,7 +44,7 @@ impl Engine {
         &self.inner.inputs
     }
 
-    /// Like [`api::Host::files`], and whether the list is complete: a huge directory is cut off.
+    /// Like [`api::WorkspaceHost::files`], and whether the list is complete: a huge directory is cut off.
     pub async fn list_files(&self, scope: &Scope, path: &str) -> Result<(Vec<api::FileNode>, bool), HostError> {
         files::list(self.inner.instance(scope.directory.as_ref()), path.to_owned()).await
     }
@@ -57,6 +58,11 @@ impl Engine {
         limit: usize,
     ) -> Result<Vec<String>, HostError> {
         files::find(self.inner.instance(scope.directory.as_ref()), query.to_owned(), entries, limit).await
+    }
+
+    /// The known projects.
+    pub fn projects(&self) -> Result<Vec<Project>, HostError> {
+        self.inner.store.projects().map_err(store_error)
     }
 
     /// A project by id: the scope's own, or a stored one.
@@ -93,6 +99,7 @@ impl Engine {
         directory: &str,
         workspace: Option<String>,
     ) -> Result<Session, HostError> {
+        self.check(id, Right::Work)?;
         let session = self.inner.session(id)?;
         self.inner.ensure_idle(id)?;
         if !Path::new(directory).is_dir() {

@@ -3,18 +3,19 @@
 pub(crate) mod fork;
 pub(crate) mod tidy;
 pub(crate) mod tree;
+mod watch;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{
-    CreateSession, EventBody, HostError, ListMessages, ListSessions, MessageId, MessagePage, MessageWithParts,
+    Caller, CreateSession, EventBody, HostError, ListMessages, ListSessions, MessageId, MessagePage, MessageWithParts,
     ModelRef, Part, PartId, Scope, Session, SessionId, SessionStatus, SessionTime, UpdateSession,
 };
-use store::{Batch, SessionQuery, Signal};
+use store::{Batch, SessionQuery, Signal, Store};
 
-use crate::Inner;
-use crate::ask::rules::{Constraints, RULES};
+use crate::access::Right;
+use crate::ask::rules::Constraints;
 use crate::error::store_error;
 use crate::project::instance::Instance;
 use crate::remote::REMOTE;
@@ -22,6 +23,7 @@ use crate::spending::budget::BLOCKED;
 use crate::spending::ledger::REPORTED;
 use crate::subagent::control::PAUSED;
 use crate::turn::{TurnLocation, title};
+use crate::{Engine, Inner};
 
 /// How long an abort waits for a turn of this process to end.
 const ABORT_WAIT: Duration = Duration::from_secs(10);
@@ -30,15 +32,40 @@ const ABORT_WAIT_OTHER_PROCESS: Duration = Duration::from_secs(5);
 const STOPPED_POLL: Duration = Duration::from_millis(250);
 /// The default page size of session lists.
 const DEFAULT_PAGE: usize = 100;
-/// Longer message lists are read on a blocking thread, because they would delay others.
-const INLINE_MESSAGES_MAX: usize = 256;
+
+impl Engine {
+    /// Deletes a message.
+    pub async fn delete_message(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {
+        self.check(id, Right::Work)?;
+        self.inner.delete_message(id, message).await
+    }
+
+    /// Replaces a part.
+    pub async fn update_part(&self, part: Part) -> Result<Part, HostError> {
+        if let Some(head) = part.head() {
+            self.check(&head.session_id, Right::Work)?;
+        }
+        self.inner.update_part(part).await
+    }
+
+    /// Deletes a part.
+    pub async fn delete_part(&self, id: &SessionId, message: &MessageId, part: &PartId) -> Result<(), HostError> {
+        self.check(id, Right::Work)?;
+        self.inner.delete_part(id, message, part).await
+    }
+}
 
 impl Inner {
     pub(crate) fn session(&self, id: &SessionId) -> Result<Session, HostError> {
         self.store.session(id).map_err(store_error)?.ok_or_else(|| HostError::not_found("session", id.as_str()))
     }
 
-    pub(crate) async fn create(self: &Arc<Self>, scope: &Scope, input: CreateSession) -> Result<Session, HostError> {
+    pub(crate) async fn create(
+        self: &Arc<Self>,
+        caller: &Caller,
+        scope: &Scope,
+        input: CreateSession,
+    ) -> Result<Session, HostError> {
         let instance = self.current_instance(scope.directory.as_ref()).await;
         if let Some(agent) = &input.agent {
             instance.agent(agent)?;
@@ -53,8 +80,12 @@ impl Inner {
         let mut batch = Batch::new(&instance.place).durable();
         self.add_project(&instance, &mut batch)?;
         batch.session(&session);
+        if let Some(owner) = &caller.identity {
+            batch.session_owner(&session.id, owner);
+        }
         constraints.put(&mut batch, &session.id);
         batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
+        tracing::debug!(session = %session.id, client = caller.client_name(), "creating a session");
         self.store.commit(batch).await.map_err(store_error)?;
         Ok(session)
     }
@@ -93,8 +124,21 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) fn list(&self, scope: &Scope, query: ListSessions) -> Result<Vec<Session>, HostError> {
-        self.store.sessions(&self.session_query(scope, query)).map_err(store_error)
+    pub(crate) async fn list(&self, scope: &Scope, query: ListSessions) -> Result<Vec<Session>, HostError> {
+        let query = self.session_query(scope, query);
+        let is_short = query.is_short();
+        let read = move |store: &Store| store.sessions(&query);
+        let sessions = if is_short { read(&self.store) } else { self.store.long_read(read).await };
+        sessions.map_err(store_error)
+    }
+
+    /// Like [`list`](Self::list), as a JSON array of the stored rows, which are not parsed.
+    pub(crate) async fn list_json(&self, scope: &Scope, query: ListSessions) -> Result<String, HostError> {
+        let query = self.session_query(scope, query);
+        let is_short = query.is_short();
+        let read = move |store: &Store| store.sessions_json(&query).map(|rows| format!("[{}]", rows.join(",")));
+        let sessions = if is_short { read(&self.store) } else { self.store.long_read(read).await };
+        sessions.map_err(store_error)
     }
 
     /// The store query of a list, also for callers that want rows without parsing them.
@@ -168,7 +212,6 @@ impl Inner {
             batch.record(REPORTED, session.id.as_str(), None, None);
             batch.record(title::TITLING, session.id.as_str(), None, None);
             batch.record(REMOTE, session.id.as_str(), None, None);
-            batch.record(RULES, session.id.as_str(), None, None);
             let info = Box::new(session.tombstone());
             batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info });
             self.store.commit(batch).await.map_err(store_error)?;
@@ -195,7 +238,7 @@ impl Inner {
                         return Err(HostError::Unavailable(text));
                     }
                     let seconds = ABORT_WAIT.as_secs();
-                    return Err(HostError::Failed(format!("The turn of {id} did not stop within {seconds} s")));
+                    return Err(HostError::Late(format!("The turn of {id} did not stop within {seconds} s")));
                 }
             }
         }
@@ -241,13 +284,7 @@ impl Inner {
 
     /// The messages of a session, oldest first.
     pub(crate) async fn messages(&self, id: &SessionId, query: ListMessages) -> Result<MessagePage, HostError> {
-        let (store, id) = (self.store.clone(), id.clone());
-        let read = move || store.messages(&id, query.limit, query.before.as_ref()).map_err(store_error);
-        if query.limit.is_some_and(|limit| limit <= INLINE_MESSAGES_MAX) {
-            return read();
-        }
-        let read = tokio::task::spawn_blocking(read).await;
-        read.unwrap_or_else(|error| Err(HostError::Failed(format!("the messages were not read: {error}"))))
+        self.store.list_messages(id, query.limit, query.before.as_ref()).await.map_err(store_error)
     }
 
     pub(crate) async fn delete_message(&self, id: &SessionId, message: &MessageId) -> Result<(), HostError> {

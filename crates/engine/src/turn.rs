@@ -24,10 +24,12 @@ pub(crate) mod text_writer;
 pub(crate) mod title;
 pub(crate) mod tool_call;
 pub(crate) mod trace;
+pub(crate) mod turns;
 pub(crate) mod watchdog;
 pub(crate) mod write_retry;
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use api::{
@@ -35,7 +37,9 @@ use api::{
     MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionRequest,
     Session, SessionId, SessionStatus, Tokens, Usd, UserMessage,
 };
-use store::{AcquireOutcome, AskFilter, Batch, CommitOutcome, Lease, Signal, Store, StoreError};
+use store::{
+    AcquireOutcome, AskFilter, Batch, CommitOutcome, InboxEntry, Lease, Location, Signal, Store, StoreError, TurnEnd,
+};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -87,6 +91,10 @@ pub(crate) struct Turn {
     pub(crate) session_id: SessionId,
     pub(crate) lease: Lease,
     pub(crate) run: Arc<Run>,
+    /// Its number in the session; 0 until it has one.
+    number: AtomicU64,
+    /// Whether its row says that it runs, or will with the next commit.
+    has_begun: AtomicBool,
     /// The tool settings, including the instruction files the model has already read.
     pub(crate) options: Arc<tools::Options>,
     /// The calls of this turn as the model wrote them, to detect a model that repeats itself.
@@ -121,8 +129,10 @@ impl Inner {
                 break acquired?;
             }
         };
-        let (lease, took_over, revision, newest) = match acquired {
-            AcquireOutcome::Acquired { lease, took_over, revision, newest } => (lease, took_over, revision, newest),
+        let (lease, took_over, revision, newest, next) = match acquired {
+            AcquireOutcome::Acquired { lease, took_over, revision, newest, turn } => {
+                (lease, took_over, revision, newest, turn)
+            }
             AcquireOutcome::HeldElsewhere { .. } => {
                 let mut retry = self.write_retry(None);
                 loop {
@@ -135,9 +145,11 @@ impl Inner {
             }
         };
         let turn = Arc::new(Turn::new(self, instance, session_id, lease, newest, &guard.run));
+        turn.set_number(next.map(|next| next.number));
         // A lease left over because nothing could be written is not a crash.
         let crashed = took_over && !crate::lock(&self.given_up).remove(session_id);
-        match turn.run_loop(took_over, crashed, revision, cached).await {
+        let is_queued = next.is_some_and(|next| next.is_queued);
+        match turn.run_to_end(is_queued, crashed, revision, cached).await {
             Ok(conversation) => {
                 self.conversations.put(conversation);
                 Ok(TurnLocation::Here)
@@ -168,6 +180,8 @@ impl Turn {
             session_id,
             lease,
             run,
+            number: AtomicU64::new(0),
+            has_begun: AtomicBool::new(false),
             options,
             past_calls: Mutex::default(),
             subagent_slots,
@@ -194,38 +208,98 @@ impl Turn {
         *newest = stamp.max(*newest);
     }
 
-    /// Runs steps until no prompt is left. Returns the conversation, which then matches the rows.
-    async fn run_loop(
+    /// Its number in the session, if it has one yet.
+    pub(crate) fn number(&self) -> Option<u64> {
+        Some(self.number.load(Ordering::Relaxed)).filter(|number| *number > 0)
+    }
+
+    /// Records its number.
+    pub(crate) fn set_number(&self, number: Option<u64>) {
+        self.number.store(number.unwrap_or_default(), Ordering::Relaxed);
+        self.run.set_turn(number);
+    }
+
+    /// Where its events happen.
+    pub(crate) fn place(&self) -> Location {
+        self.instance.place.in_turn(self.number())
+    }
+
+    /// Marks the turn as running with the next commit, once it has a number.
+    fn begin(&self) {
+        if let Some(number) = self.number()
+            && !self.has_begun.swap(true, Ordering::Relaxed)
+        {
+            let mut batch = self.batch();
+            batch.begin_turn(&self.session_id, Some(number));
+            self.defer(batch);
+        }
+    }
+
+    /// Begins a turn that no prompt asked for, because background tasks will.
+    pub(crate) async fn begin_without_prompt(&self) -> Result<(), StoreError> {
+        let mut batch = self.batch();
+        if self.number().is_none() && !self.has_begun.swap(true, Ordering::Relaxed) {
+            batch.begin_turn(&self.session_id, None);
+        }
+        batch.event(self.status_event(SessionStatus::Busy));
+        let committed = self.commit(batch).await?;
+        if self.number().is_none() {
+            self.set_number(committed.turn);
+        }
+        Ok(())
+    }
+
+    /// Runs the turn to its end. Returns the conversation, which then matches the rows.
+    async fn run_to_end(
         self: &Arc<Self>,
-        took_over: bool,
+        is_queued: bool,
         crashed: bool,
         revision: u64,
         cached: Option<Conversation>,
     ) -> Result<Conversation, Error> {
+        self.begin();
         let repaired = recovery::repair(self, crashed, cached.is_some()).await?;
+        if is_queued && !self.promote().await? {
+            return Ok(Conversation::empty(&self.session_id, 0));
+        }
         let mut conversation = match cached.filter(|_| !repaired) {
             Some(cached) => cached,
             None => Conversation::load(&self.inner.store, &self.session_id, revision).await?,
         };
         self.note_instructions(&conversation);
+        loop {
+            let open_asks = self.run_steps(&mut conversation).await?;
+            if self.number().is_none() && !repaired {
+                // Another run has answered the prompt since this one was started: tell nobody.
+                let mut batch = self.batch();
+                batch.release(&self.lease);
+                self.commit(batch).await?;
+                return Ok(conversation);
+            }
+            if self.cancel().is_cancelled() {
+                self.abort_waiting_prompts(&mut conversation).await?;
+                if !self.run.is_parked() {
+                    self.flush().await?;
+                    self.inner.stop_background(&self.session_id).await?;
+                }
+            }
+            // A prompt that joins at the last moment is answered in the same turn.
+            if self.finish(&mut conversation, open_asks).await? {
+                return Ok(conversation);
+            }
+        }
+    }
+
+    /// Runs steps until no prompt is left. Returns the open asks, if it ended after a snapshot.
+    async fn run_steps(self: &Arc<Self>, conversation: &mut Conversation) -> Result<Option<OpenAsks>, Error> {
         let mut unknown_ends = 0;
-        // The open asks, if the loop ends after a snapshot.
-        let mut open_asks = None;
         for round in 0.. {
-            let TurnSnapshot { prompt, paused, has_background_tasks, asks } = self.snapshot(&mut conversation).await?;
+            let TurnSnapshot { prompt, paused, has_background_tasks, asks } = self.snapshot(conversation).await?;
             let Some((user, session, mut rules)) = prompt else {
                 if has_background_tasks && self.await_background(&conversation.pending).await? {
                     continue;
                 }
-                if round == 0 && !(took_over || repaired) {
-                    // Another run has answered the prompt since this one was started: tell nobody.
-                    let mut batch = self.batch();
-                    batch.release(&self.lease);
-                    self.commit(batch).await?;
-                    return Ok(conversation);
-                }
-                open_asks = Some(asks);
-                break;
+                return Ok(Some(asks));
             };
             let mut batch = self.batch();
             batch.event(self.status_event(SessionStatus::Busy));
@@ -235,24 +309,24 @@ impl Turn {
                 rules = self.rules(&user.agent).await?;
             }
             if round == 0 {
-                self.start_title(&conversation, &user, &session);
+                self.start_title(conversation, &user, &session);
             }
             let number = conversation.steps(&user.id);
             if round.max(number) >= STEPS_MAX {
                 let text = format!("The turn was stopped after {STEPS_MAX} steps");
                 let error = MessageError::limit(Bound::Steps, text);
-                step::end_with_error(self, &mut conversation, &user, error).await?;
+                step::end_with_error(self, conversation, &user, error).await?;
                 break;
             }
             let next = match conversation.next_subtask() {
-                Some((prompt, task)) => subtask::run(self, &mut conversation, &prompt, &task).await?,
+                Some((prompt, task)) => subtask::run(self, conversation, &prompt, &task).await?,
                 None if conversation.is_delegated_command(&user.id) => subtask::follow_up(self, &user).await?,
                 None if self.instance.remote(&user.agent).is_some() => {
-                    remote::run(self, &mut conversation, &user, rules).await?
+                    remote::run(self, conversation, &user, rules).await?
                 }
                 None => {
                     let parent = session.parent_id.as_ref();
-                    step::run(self, &mut conversation, &user, rules, parent, number).await?
+                    step::run(self, conversation, &user, rules, parent, number).await?
                 }
             };
             match next {
@@ -260,28 +334,18 @@ impl Turn {
                 AfterStep::Unknown if unknown_ends + 1 < UNKNOWN_MAX => unknown_ends += 1,
                 AfterStep::Unknown => {
                     let text = format!("The model ended its answer without a reason {UNKNOWN_MAX} times in a row");
-                    step::end_with_error(self, &mut conversation, &user, MessageError::unknown(text)).await?;
+                    step::end_with_error(self, conversation, &user, MessageError::unknown(text)).await?;
                     break;
                 }
                 AfterStep::Stop => break,
             }
         }
-        if self.cancel().is_cancelled() {
-            self.abort_waiting_prompts(&mut conversation).await?;
-            if !self.run.is_parked() {
-                self.flush().await?;
-                self.inner.stop_background(&self.session_id).await?;
-            }
-        }
-        self.finish(&conversation, open_asks).await?;
-        let prompts = conversation.take_prompts();
-        self.run.record_result(prompts, conversation.last_answer());
-        Ok(conversation)
+        Ok(None)
     }
 
     /// Visibly aborts the prompts that were waiting when the turn was aborted.
     async fn abort_waiting_prompts(&self, conversation: &mut Conversation) -> Result<(), Error> {
-        while let Some(user) = conversation.next_prompt(&self.inner.store)? {
+        while let Some(user) = conversation.next_prompt(&self.inner.store, self.number())? {
             step::end_with_error(self, conversation, &user, MessageError::aborted()).await?;
         }
         Ok(())
@@ -297,7 +361,7 @@ impl Turn {
     /// A new batch of this turn, including what was deferred. It is refused once another process holds the session.
     pub(crate) fn batch(&self) -> Batch {
         let deferred = crate::lock(&self.deferred).take();
-        deferred.unwrap_or_else(|| Batch::new(&self.instance.place).fence(&self.lease))
+        deferred.unwrap_or_else(|| Batch::new(&self.place()).fence(&self.lease))
     }
 
     /// Defers a batch to the next commit of this turn. Only if that commit follows soon: before a wait, call
@@ -314,7 +378,7 @@ impl Turn {
     pub(crate) fn send_delta(&self, part: &Part, delta: &str) {
         match &mut *crate::lock(&self.deferred) {
             Some(deferred) => deferred.delta(part, delta),
-            None => self.store().send_delta(&self.instance.place, part, delta),
+            None => self.store().send_delta(&self.place(), part, delta),
         }
     }
 
@@ -362,13 +426,6 @@ impl Turn {
         &self.run.cancel
     }
 
-    /// Publishes the session's status.
-    pub(crate) async fn status(&self, status: SessionStatus) -> Result<(), StoreError> {
-        let mut batch = self.batch();
-        batch.event(self.status_event(status));
-        self.commit(batch).await.map(drop)
-    }
-
     pub(crate) fn status_event(&self, status: SessionStatus) -> EventBody {
         EventBody::SessionStatus { session_id: self.session_id.clone(), status }
     }
@@ -410,7 +467,7 @@ impl Turn {
         let mut retry = self.write_retry();
         loop {
             let snapshot = self.store().snapshot(|store| {
-                let Some(user) = conversation.next_prompt(store)? else {
+                let Some(user) = conversation.next_prompt(store, self.number())? else {
                     let (has_background_tasks, asks) =
                         (!TaskLink::background(store)?.is_empty(), self.open_asks(store)?);
                     return Ok(TurnSnapshot { has_background_tasks, asks, ..TurnSnapshot::default() });
@@ -425,6 +482,13 @@ impl Turn {
                 return Ok(snapshot?);
             }
         }
+    }
+
+    /// The prompts of this turn that wait.
+    pub(crate) fn inbox(&self) -> Result<Vec<InboxEntry>, StoreError> {
+        let mut inbox = self.store().inbox(&self.session_id)?;
+        inbox.retain(|row| Some(row.turn) == self.number());
+        Ok(inbox)
     }
 
     /// The turn's session.
@@ -448,8 +512,9 @@ impl Turn {
     }
 
     /// Ends the turn in one durable commit: its prompts are done, its asks settled, and the session idle and free.
-    /// `open_asks` comes from the last snapshot, if the loop ended after one.
-    async fn finish(&self, conversation: &Conversation, open_asks: Option<OpenAsks>) -> Result<(), Error> {
+    /// Returns false if a prompt has joined meanwhile, so that the turn goes on. `open_asks` comes from the last
+    /// snapshot, if the steps ended after one.
+    async fn finish(&self, conversation: &mut Conversation, open_asks: Option<OpenAsks>) -> Result<bool, Error> {
         let mut batch = self.batch().durable();
         if open_asks.is_some() {
             // Clients see `busy` before every look for work, including the last one.
@@ -470,13 +535,29 @@ impl Turn {
         for message in &conversation.pending {
             batch.dequeue(message);
         }
-        self.go_idle(&mut batch);
-        self.commit(batch).await?;
+        let answer = conversation.last_answer();
+        self.go_idle(&mut batch, answer.clone());
+        let committed = self.commit(batch).await?;
         self.inner.budget_signal.notify();
-        Ok(())
+        if committed.turn_continues {
+            return Ok(false);
+        }
+        conversation.end_turn();
+        self.run.record_end(self.number(), answer, committed.more_turns);
+        Ok(true)
     }
 
-    pub(crate) fn go_idle(&self, batch: &mut Batch) {
+    /// Ends the turn and frees the session.
+    pub(crate) fn go_idle(&self, batch: &mut Batch, answer: Option<MessageId>) {
+        self.go_idle_with(batch, answer, None);
+    }
+
+    /// Like [`go_idle`](Self::go_idle), with an error that no answer has.
+    fn go_idle_with(&self, batch: &mut Batch, answer: Option<MessageId>, error: Option<MessageError>) {
+        if let Some(number) = self.number() {
+            let (session, is_cancelled) = (self.session_id.clone(), self.cancel().is_cancelled());
+            batch.end_turn(TurnEnd { session, number, is_cancelled, answer, error });
+        }
         batch.event(self.status_event(SessionStatus::Idle));
         batch.event(EventBody::SessionIdle { session_id: self.session_id.clone() });
         batch.release(&self.lease);
@@ -487,6 +568,9 @@ impl Turn {
     pub(crate) async fn release_session(&self, error: &Error) {
         let mut batch = self.batch();
         let mut events = Vec::new();
+        if let Some(number) = self.number() {
+            batch.suspend_turn(&self.session_id, number);
+        }
         if matches!(error, Error::Parked) {
             // The turn has not ended, so nobody is told that it has.
             batch.release(&self.lease);
@@ -498,7 +582,7 @@ impl Turn {
                 ),
                 error => {
                     // A turn that always fails must not be tried forever.
-                    for row in self.store().inbox(&self.session_id).unwrap_or_default() {
+                    for row in self.inbox().unwrap_or_default() {
                         batch.count_attempt(&row.message_id);
                     }
                     error.to_string()

@@ -6,7 +6,7 @@
 //! tree, without uncommitted changes. The changes are committed to its branch whenever a task ends, and before a merge
 //! or a removal.
 
-mod linked;
+mod contents;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,15 +22,14 @@ use crate::error::store_error;
 use crate::project::instance::Instance;
 use crate::subagent::delegate::TaskEnd;
 use crate::subagent::task_link::TaskLink;
+use crate::workspace::git_worktree::{self, Force, GitWorktree, MAX_WORKTREES, WorktreeHead};
 use crate::{Engine, Error, Inner};
-use linked::{ChangedFiles, LinkedWorktree, MergeError};
+use contents::{ChangedFiles, MergeError, WorktreeContents};
 
 /// The record namespace of worktrees, by session.
 pub(crate) const WORKTREE: &str = "worktree";
 /// The folder of all worktrees, below the data directory.
 const FOLDER: &str = "isolated";
-/// The maximum number of linked worktrees of a repository, whoever made them.
-const WORKTREES_MAX: usize = 200;
 /// The maximum number of changed files listed in a result.
 const FILES_MAX: usize = 50;
 /// The maximum number of changed files stored in a task's metadata, for clients.
@@ -96,10 +95,13 @@ pub struct CleanedWorktrees {
 }
 
 impl IsolatedWorktree {
-    fn linked<'a>(&'a self, inner: &'a Inner) -> LinkedWorktree<'a> {
-        let (directory, main) = (Path::new(&self.directory), Path::new(&self.main));
-        let exec = inner.instance(Path::new(&self.origin)).exec.clone();
-        LinkedWorktree { directory, main, branch: &self.branch, exec, scratch: &inner.inputs.dirs.cache }
+    fn tree(&self, inner: &Inner) -> GitWorktree {
+        let instance = inner.instance(Path::new(&self.origin));
+        GitWorktree::new(inner, &instance.exec, Path::new(&self.main), Path::new(&self.directory))
+    }
+
+    fn contents<'a>(&'a self, inner: &'a Inner) -> WorktreeContents<'a> {
+        WorktreeContents { tree: self.tree(inner), branch: &self.branch, scratch: &inner.inputs.dirs.cache }
     }
 
     fn is_there(&self) -> bool {
@@ -108,16 +110,16 @@ impl IsolatedWorktree {
 
     /// The unmerged changes, and their git tree.
     async fn changed(&self, inner: &Inner) -> Result<(ChangedFiles, String), GitError> {
-        let linked = self.linked(inner);
+        let contents = self.contents(inner);
         let tree = if self.filled && self.is_there() {
-            linked.snapshot().await?
+            contents.snapshot().await?
         } else {
             // Without files there is nothing to compare; use what is on the branch.
             let git = inner.exec.git(&self.main);
             let branch = git.commit(&format!("refs/heads/{}", self.branch)).await?;
             branch.unwrap_or_else(|| self.base.clone())
         };
-        Ok((linked.files(&self.base, &tree).await?, tree))
+        Ok((contents.files(&self.base, &tree).await?, tree))
     }
 
     fn to_api(&self, session: &SessionId, files: ChangedFiles) -> Worktree {
@@ -159,7 +161,7 @@ impl Inner {
     pub(crate) fn place(&self, session: &Session) -> Location {
         let isolated = self.isolated_at(session.directory.as_ref());
         let directory = isolated.map_or_else(|| session.directory.clone(), |isolated| isolated.origin);
-        Location { directory: directory.as_str().into(), project: session.project_id.as_str().into() }
+        Location::new(directory.as_str(), session.project_id.as_str())
     }
 
     /// Creates the worktree of a session that is about to be created, or returns the refusal for the model.
@@ -184,9 +186,9 @@ impl Inner {
             Ok(None) => return refused("the repository has no commit yet"),
             Err(error) => return refused(&error.to_string()),
         };
-        if config::linked_trees(&project.main).len() >= WORKTREES_MAX {
+        if git_worktree::is_full(&project.main) {
             let most =
-                format!("there are {WORKTREES_MAX} worktrees already; `trefoil worktree clean` removes old ones");
+                format!("there are {MAX_WORKTREES} worktrees already; `trefoil worktree clean` removes old ones");
             return refused(&most);
         }
         let missing = match git
@@ -210,7 +212,8 @@ impl Inner {
             filled: false,
         };
         self.record_worktree(&caller.place, &child.id, Some(&isolated)).await?;
-        if let Err(error) = isolated.linked(self).add(&isolated.base).await {
+        let head = WorktreeHead::NewBranch { name: &isolated.branch, commit: &isolated.base };
+        if let Err(error) = isolated.tree(self).lock().await.add(head).await {
             self.record_worktree(&caller.place, &child.id, None).await?;
             return refused(&error.to_string());
         }
@@ -240,7 +243,7 @@ impl Inner {
             return Ok(if self.isolated_session(directory).is_some() { Err(gone_text(session)) } else { Ok(None) });
         };
         if !isolated.filled {
-            let filled = isolated.linked(self).check_out().await.map_err(|error| error.to_string());
+            let filled = isolated.tree(self).lock().await.check_out().await.map_err(|error| error.to_string());
             // The caller's folder may not be in any commit.
             let filled = filled.and_then(|()| std::fs::create_dir_all(directory).map_err(|error| error.to_string()));
             if let Err(why) = filled {
@@ -320,7 +323,7 @@ impl Inner {
         }
         let title = self.store.session(session).ok().flatten().map(|session| session.title);
         let message = format!("{}\n\nSession: {session}", title.as_deref().unwrap_or("Work of a subagent"));
-        let commit = isolated.linked(self).commit(&tree, &message).await?;
+        let commit = isolated.contents(self).commit(&tree, &message).await?;
         Ok((files, commit))
     }
 
@@ -331,15 +334,15 @@ impl Inner {
         if !inside {
             return Err(GitError::Refused(format!("{} is not a folder of Trefoil's", isolated.directory)));
         }
-        let linked = isolated.linked(self);
         let unmerged = if Path::new(&isolated.main).is_dir() {
             !self.commit_changes(session, isolated).await?.0.list.is_empty()
         } else {
             false
         };
-        linked.remove().await?;
+        let tree = isolated.tree(self);
+        tree.lock().await.remove(Force::ChangesAndLocks).await?;
         if !unmerged {
-            linked.remove_branch().await?;
+            tree.remove_branch(&isolated.branch).await?;
         }
         Ok(unmerged)
     }
@@ -367,7 +370,7 @@ impl Inner {
     pub(crate) async fn worktree_diff(&self, id: &SessionId) -> Result<WorktreeDiff, HostError> {
         let (_, isolated) = self.worktree_of(id)?;
         let (files, tree) = isolated.changed(self).await.map_err(git_error)?;
-        let (patch, whole) = isolated.linked(self).patch(&isolated.base, &tree).await.map_err(git_error)?;
+        let (patch, whole) = isolated.contents(self).patch(&isolated.base, &tree).await.map_err(git_error)?;
         Ok(WorktreeDiff { worktree: isolated.to_api(id, files), patch, cut: !whole })
     }
 
@@ -383,7 +386,7 @@ impl Inner {
         let (files, commit) = self.commit_changes(id, &isolated).await.map_err(git_error)?;
         let worktree = isolated.to_api(id, files);
         if !worktree.files.is_empty() {
-            let merged = isolated.linked(self).merge(&isolated.base, &commit, target).await;
+            let merged = isolated.contents(self).merge(&isolated.base, &commit, target).await;
             merged.map_err(|error| match error {
                 MergeError::Git(error) => git_error(error),
                 conflict => HostError::Conflict(conflict.to_string()),
@@ -400,9 +403,9 @@ impl Inner {
         self.ensure_idle(id)?;
         // A broken tree is discarded too, although its changes are unknown.
         let files = isolated.changed(self).await.map_or_else(|_| ChangedFiles::default(), |(files, _)| files);
-        let linked = isolated.linked(self);
-        linked.remove().await.map_err(git_error)?;
-        linked.remove_branch().await.map_err(git_error)?;
+        let tree = isolated.tree(self);
+        tree.lock().await.remove(Force::ChangesAndLocks).await.map_err(git_error)?;
+        tree.remove_branch(&isolated.branch).await.map_err(git_error)?;
         let place = self.place(&session);
         self.record_worktree(&place, id, None).await.map_err(store_error)?;
         Ok(isolated.to_api(id, files))
@@ -423,7 +426,7 @@ impl Inner {
     fn is_in_use(&self, session: &SessionId) -> Result<bool, StoreError> {
         let is_child = |link: &TaskLink| link.task.child == *session;
         Ok(self.is_held(session)?
-            || !self.store.inbox(session)?.is_empty()
+            || self.store.current_turn(session)?.is_some()
             || TaskLink::waiting(&self.store)?.iter().any(is_child)
             || TaskLink::background(&self.store)?.iter().any(is_child))
     }

@@ -1,17 +1,19 @@
 //! The entry point for fuzzers.
 
+use web::{SseDecoder, SseEvent};
+
 use crate::LlmError;
 use crate::openai::Decoder;
-use crate::sse::SseReader;
+use crate::sse::MAX_EVENT;
 
 /// Decodes any bytes as a model's stream, in chunks whose size the first byte gives. It must neither panic nor run
 /// long, whatever the input.
 pub fn fuzz_decoder(data: &[u8]) {
     let Some((size, stream)) = data.split_first() else { return };
-    let mut reader = SseReader::default();
+    let mut reader = SseDecoder::new(MAX_EVENT);
     let mut decoder = Decoder::default();
     let mut read = |stream: &[u8], decoder: &mut Decoder| -> Result<(), LlmError> {
-        let mut sink = |payload: &str| decoder.push(payload).map(drop);
+        let mut sink = |event: SseEvent| decoder.push(&event.data).map(drop);
         for chunk in stream.chunks(usize::from(*size).max(1)) {
             reader.push(chunk, &mut sink)?;
         }

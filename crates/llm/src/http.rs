@@ -10,12 +10,12 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, 
 use reqwest::{Client, Response};
 use tokio::time::timeout;
 use url::Url;
-use web::ClientKind;
+use web::{ClientKind, SseDecoder, SseEvent};
 
 use crate::classify::{http_error, redact};
 use crate::error::MAX_BODY;
 use crate::openai::Decoder;
-use crate::sse::{MAX_EVENT, SseReader, not_a_stream};
+use crate::sse::{MAX_EVENT, not_a_stream};
 use crate::{LlmError, LlmEvent, Timeouts};
 
 /// The maximum number of cached clients (with or without TLS and proxy, by connect timeout).
@@ -217,7 +217,7 @@ enum Phase {
 
 struct Body {
     response: Response,
-    reader: SseReader,
+    reader: SseDecoder,
     decoder: Decoder,
     idle: Duration,
     seen_event: bool,
@@ -267,7 +267,7 @@ async fn send(clients: &Clients, request: HttpRequest, events: &mut VecDeque<Llm
     }
     Ok(Phase::Body(Box::new(Body {
         response,
-        reader: SseReader::default(),
+        reader: SseDecoder::new(MAX_EVENT),
         decoder: Decoder::default(),
         idle: timeouts.idle,
         seen_event: false,
@@ -303,9 +303,9 @@ impl Body {
     /// Decodes the next bytes, or the end of the stream.
     fn read(&mut self, bytes: Option<&Bytes>, events: &mut VecDeque<LlmEvent>) -> Result<(), LlmError> {
         let Self { reader, decoder, seen_event, last_event, .. } = self;
-        let mut sink = |payload: &str| {
+        let mut sink = |event: SseEvent| -> Result<(), LlmError> {
             *seen_event = true;
-            let decoded = decoder.push(payload)?;
+            let decoded = decoder.push(&event.data)?;
             // An empty chunk counts as a keep-alive.
             if !decoded.is_empty() {
                 *last_event = Instant::now();
@@ -353,12 +353,7 @@ async fn refused(response: Response, idle: Duration) -> LlmError {
 
 /// A network error with its innermost cause and without the URL, which may contain a key.
 fn network(what: &str, error: reqwest::Error) -> LlmError {
-    let error = error.without_url();
-    let mut cause: &dyn std::error::Error = &error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    LlmError::retryable(format!("{what}: {cause}"))
+    LlmError::retryable(format!("{what}: {}", web::root_cause(&error.without_url())))
 }
 
 #[cfg(test)]

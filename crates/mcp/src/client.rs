@@ -12,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::Error;
-use crate::rpc::{Peer, truncated};
+use crate::peer::Peer;
 use crate::transport::Transport;
+use crate::truncated;
 
 /// The protocol version that we offer; a server may choose an older one.
 const VERSION: &str = "2025-06-18";
@@ -93,12 +94,12 @@ impl Client {
         client.capabilities = result.capabilities;
         let instructions = result.instructions.map(|text| truncated(&text, INSTRUCTIONS_MAX));
         client.instructions = instructions.filter(|text| !text.is_empty());
-        let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string();
+        let initialized = rpc::notification::<()>("notifications/initialized", None);
         match &client.transport {
-            Transport::Stdio(stdio) => stdio.send(initialized.into_bytes()).await?,
+            Transport::Stdio(stdio) => stdio.send(initialized).await?,
             Transport::Http(http) => {
                 http.set_version(&result.protocol_version);
-                let sent = timeout(limit, http.send(initialized.as_bytes(), &client.context.peer)).await;
+                let sent = timeout(limit, http.send(&initialized, &client.context.peer)).await;
                 sent.map_err(|_| Error::Timeout(limit))??;
                 if http.responds_inline() && client.announces_changes() {
                     let (listen, end) = (http.clone().listen(client.context.peer.clone()), client.context.end.clone());
@@ -185,8 +186,7 @@ impl Client {
         if method == "tools/call" {
             params["_meta"] = json!({ "progressToken": id });
         }
-        let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
-        let mut send = pin!(self.send(message.into_bytes()));
+        let mut send = pin!(self.send(rpc::request(id, method, &params)));
         let mut sending = true;
         let start = Instant::now();
         let mut deadline = start + limits.timeout;
@@ -238,8 +238,7 @@ impl Client {
             return;
         }
         let params = json!({ "requestId": id, "reason": reason });
-        let message = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
-        let message = message.to_string().into_bytes();
+        let message = rpc::notification("notifications/cancelled", Some(&params));
         match &self.transport {
             Transport::Stdio(stdio) => stdio.try_send(message),
             Transport::Http(http) => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::rpc::MESSAGE_MAX;
+use crate::peer::MESSAGE_MAX;
 
 /// Why a server or a call of it failed. The text is for users and for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,6 +62,12 @@ pub enum Error {
     /// The configuration is invalid.
     #[error("{0}")]
     Config(String),
+}
+
+impl From<web::EventTooLarge> for Error {
+    fn from(_: web::EventTooLarge) -> Self {
+        Self::TooLarge
+    }
 }
 
 /// How a server wants clients to sign in.

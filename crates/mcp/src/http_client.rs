@@ -7,7 +7,7 @@ use reqwest::{Client, Response, redirect};
 use url::Url;
 
 use crate::error::Error;
-use crate::rpc::truncated;
+use crate::truncated;
 
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -66,14 +66,7 @@ pub(crate) async fn status_error(response: Response) -> Error {
 
 /// The error of a failed connection. It leaves out the URL, which may contain secrets.
 pub(crate) fn connection_error(error: reqwest::Error) -> Error {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(&error);
-    while let Some(inner) = cause {
-        text = inner.to_string();
-        cause = inner.source();
-    }
-    Error::Closed(format!("The server cannot be reached: {text}"))
+    Error::Closed(format!("The server cannot be reached: {}", web::root_cause(&error.without_url())))
 }
 
 #[cfg(test)]

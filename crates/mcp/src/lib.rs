@@ -10,18 +10,24 @@ mod error;
 mod http_client;
 mod names;
 mod oauth;
+mod peer;
 mod protocol;
-mod rpc;
 mod servers;
 mod transport;
 
+pub use self::peer::MESSAGE_MAX;
 pub use error::Error;
 pub use names::{prompt_name, resource_key, sanitized, tool_name};
 pub use protocol::{CallResult, Content, Prompt, PromptArgument, Resource, ResourceContents, ResourceTemplate, Tool};
-pub use rpc::MESSAGE_MAX;
 pub use servers::{Authorization, Instructions, Servers, Setup};
 
 /// Ignores poisoning: everything behind these locks is plain data, valid even if a holder panicked.
 pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The beginning of a text, for messages.
+pub(crate) fn truncated(text: &str, max: usize) -> String {
+    let text = text.trim();
+    if text.len() <= max { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(max)]) }
 }

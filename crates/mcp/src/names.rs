@@ -1,11 +1,11 @@
 //! Names of a server's tools, prompts and resources, as in OpenCode.
 
-use sha2::{Digest, Sha256};
-
 /// The longest tool name that all models accept.
 const TOOL_NAME_MAX: usize = 64;
 /// How much of a longer name stays before its digest.
 const KEPT_PREFIX: usize = 55;
+/// The length of that digest.
+const DIGEST_DIGITS: usize = 8;
 
 /// Replaces everything but letters, digits, `_` and `-`.
 pub fn sanitized(name: &str) -> String {
@@ -18,9 +18,7 @@ pub fn tool_name(server: &str, tool: &str) -> String {
     if name.len() <= TOOL_NAME_MAX {
         return name;
     }
-    let digest = Sha256::digest(name.as_bytes());
-    let hex: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}_{hex}", &name[..KEPT_PREFIX])
+    format!("{}_{}", &name[..KEPT_PREFIX], &api::sha256_hex(name.as_bytes())[..DIGEST_DIGITS])
 }
 
 /// The name of the command for a server's prompt.

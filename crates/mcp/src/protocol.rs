@@ -39,7 +39,7 @@ pub(crate) fn tools(server: &str, entries: Vec<ToolEntry>) -> Vec<Tool> {
     let mut bytes = 0;
     let mut tools: Vec<Tool> = Vec::new();
     for entry in entries {
-        let description = crate::rpc::truncated(&entry.description.unwrap_or_default(), DESCRIPTION_MAX);
+        let description = crate::truncated(&entry.description.unwrap_or_default(), DESCRIPTION_MAX);
         let schema = entry.schema.as_deref().map_or("{}", RawValue::get);
         let name = crate::names::tool_name(server, &entry.name);
         bytes += description.len() + schema.len() + name.len();

@@ -1,7 +1,6 @@
 //! How messages travel: over the pipes of a local program, or over HTTP.
 
 pub(crate) mod http;
-mod sse;
 pub(crate) mod stdio;
 
 use http::HttpTransport;

@@ -150,6 +150,15 @@ impl From<HostError> for Error {
                 Self::tagged(StatusCode::CONFLICT, "SessionBusyError", &fields, message)
             }
             HostError::Conflict(_) => Self::tagged(StatusCode::CONFLICT, "ConflictError", &[], message),
+            HostError::Forbidden(_) => Self::tagged(StatusCode::FORBIDDEN, "ForbiddenError", &[], message),
+            HostError::Late(_) => Self::tagged(StatusCode::GATEWAY_TIMEOUT, "TimeoutError", &[], message),
+            HostError::Upstream { status, .. } => {
+                let mut error = Self::tagged(StatusCode::BAD_GATEWAY, "UpstreamError", &[], message);
+                if let Some(body) = &mut error.body {
+                    body["status"] = json!(status);
+                }
+                error
+            }
             HostError::Unavailable(_) => {
                 Self::tagged(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", &[], message)
             }
@@ -174,5 +183,47 @@ impl From<Error> for Response<Body> {
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::SessionId;
+
+    use super::*;
+
+    /// Each error of the contract has a status and a name of its own, which the client turns back into the same error.
+    #[test]
+    fn host_errors_have_their_status_and_name() {
+        let text = || "why".to_owned();
+        let session = SessionId::new();
+        for (error, status, name) in [
+            (HostError::not_found("session", "ses_x"), 404, "NotFoundError"),
+            (HostError::not_found("permission request", "per_x"), 404, "PermissionNotFoundError"),
+            (HostError::not_found("agent", "x"), 400, "BadRequest"),
+            (HostError::NoModel { message: text(), advice: None }, 400, "BadRequest"),
+            (HostError::Invalid(text()), 400, "BadRequest"),
+            (HostError::Unsupported("This"), 400, "BadRequest"),
+            (HostError::Busy(session), 409, "SessionBusyError"),
+            (HostError::Conflict(text()), 409, "ConflictError"),
+            (HostError::Forbidden(text()), 403, "ForbiddenError"),
+            (HostError::Unavailable(text()), 503, "ServiceUnavailableError"),
+            (HostError::Late(text()), 504, "TimeoutError"),
+            (HostError::Upstream { status: 429, message: text() }, 502, "UpstreamError"),
+            (HostError::Full(text()), 507, "InsufficientStorageError"),
+            (HostError::Failed("secret".to_owned()), 500, "UnknownError"),
+        ] {
+            let (shown, want) = (format!("{error:?}"), error.to_string());
+            let response = Error::from(error);
+            let body = response.body.clone().unwrap_or_default();
+            let got = body["_tag"].as_str().or_else(|| body["name"].as_str());
+            assert_eq!((response.status.as_u16(), got), (status, Some(name)), "{shown}");
+            match response.message() {
+                // What broke is for the log alone.
+                Some(message) if status == 500 => assert!(!message.contains("secret"), "{message}"),
+                message => assert_eq!(message, Some(want.as_str()), "{shown}"),
+            }
+            assert_eq!(body["status"].as_u64(), (status == 502).then_some(429), "{shown}");
+        }
     }
 }

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use api::{Cursor, Event, EventBody, Frame, Host as _, SHARED_BYTES, Scope, SessionId, Subtree, WatchItem, WatchScope};
+use api::{Cursor, Event, EventBody, Frame, Host as _, SHARED_BYTES, WatchItem, WatchScope};
 use axum::body::Body;
 use axum::http::HeaderMap;
 use bytes::Bytes;
+use engine::Engine;
 use futures::Stream;
 use futures::stream::BoxStream;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use store::{Store, StoreError};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -35,9 +35,6 @@ const CHUNK_BYTES: usize = 16 << 10;
 
 /// A client that takes nothing for this long is disconnected.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The type of the event that tells of a deleted session.
-const SESSION_DELETED: &str = "session.deleted";
 
 /// How many of this server's own events may wait for a slow subscriber.
 pub const LIVE_QUEUE: usize = 1024;
@@ -60,36 +57,15 @@ pub fn resume_cursor(headers: &HeaderMap, after: Option<&str>) -> Option<String>
 /// Opens a stream of events.
 pub async fn stream(
     state: &Arc<State>,
+    engine: &Engine,
     client: Arc<ClientBacklog>,
     scope: WatchScope,
     envelope: Envelope,
     after: Option<String>,
 ) -> Result<Body, Error> {
     let (after, resync_reason) = parse_cursor(after);
-    let watch = state.engine.watch(scope.clone(), after).await?;
-    Ok(stream_body(state, client, watch, scope, envelope, None, resync_reason))
-}
-
-/// Opens the stream of a session and its descendants, in whatever directory they work.
-pub async fn subtree_stream(
-    state: &Arc<State>,
-    client: Arc<ClientBacklog>,
-    scope: &Scope,
-    root: SessionId,
-    after: Option<String>,
-) -> Result<Body, Error> {
-    let (after, resync_reason) = parse_cursor(after);
-    // Watch first, then read the tree: a session created in between is seen twice rather than missed.
-    let watch = state.engine.watch(WatchScope::All, after.clone()).await?;
-    let sessions = state.engine.tree(scope, &root).await?.sessions;
-    let mut subtree = Subtree::new(root, sessions.into_iter().map(|node| node.session_id));
-    if let Some(Cursor { seq, .. }) = after {
-        let store = state.engine.store().clone();
-        let deleted =
-            tokio::task::spawn_blocking(move || deleted_sessions(&store, seq)).await.map_err(Error::internal)?;
-        subtree.revive(deleted.map_err(Error::internal)?);
-    }
-    Ok(stream_body(state, client, watch, WatchScope::All, Envelope::Plain, Some(subtree), resync_reason))
+    let watch = engine.watch(scope.clone(), after).await?;
+    Ok(stream_body(state, client, watch, scope, envelope, resync_reason))
 }
 
 /// Parses a cursor; if that fails, says why.
@@ -101,29 +77,12 @@ fn parse_cursor(after: Option<String>) -> (Option<Cursor>, Option<String>) {
     }
 }
 
-/// The sessions that the log says were deleted after a position, each with its parent.
-fn deleted_sessions(store: &Store, after: u64) -> Result<Vec<(SessionId, Option<SessionId>)>, StoreError> {
-    let (mut deleted, mut at) = (Vec::new(), after);
-    while let Some((frames, next)) = store.history(at)? {
-        at = next;
-        for frame in
-            frames.iter().filter(|frame| replicated_event(frame).is_some_and(|event| event.kind == SESSION_DELETED))
-        {
-            if let Some(Event { body: EventBody::SessionDeleted { info, .. }, .. }) = frame.event().as_deref() {
-                deleted.push((info.id.clone(), info.parent_id.clone()));
-            }
-        }
-    }
-    Ok(deleted)
-}
-
 fn stream_body(
     state: &State,
     client: Arc<ClientBacklog>,
     watch: BoxStream<'static, WatchItem>,
     scope: WatchScope,
     envelope: Envelope,
-    subtree: Option<Subtree>,
     resync_reason: Option<String>,
 ) -> Body {
     let live = BroadcastStream::new(state.live.subscribe());
@@ -136,7 +95,6 @@ fn stream_body(
         closing: Box::pin(CancellationToken::cancelled_owned(state.closing.clone())),
         scope,
         envelope,
-        subtree,
         client,
         buffer: Vec::new(),
         chunks: VecDeque::new(),
@@ -165,8 +123,6 @@ struct SseStream {
     closing: Pin<Box<WaitForCancellationFutureOwned>>,
     scope: WatchScope,
     envelope: Envelope,
-    /// If set, only events of these sessions are sent.
-    subtree: Option<Subtree>,
     /// The client that reads.
     client: Arc<ClientBacklog>,
     /// Small frames, joined.
@@ -205,9 +161,6 @@ impl SseStream {
     }
 
     fn push_frame(&mut self, frame: &Frame) {
-        if self.subtree.as_mut().is_some_and(|subtree| !subtree.admits(frame)) {
-            return;
-        }
         self.subscriber.count_event();
         let (slot, render): (usize, fn(&Frame) -> Vec<Bytes>) = match self.envelope {
             Envelope::Plain => (0, render_plain),
@@ -240,6 +193,11 @@ impl SseStream {
         self.buffer.len() >= CHUNK_BYTES || !self.chunks.is_empty()
     }
 
+    /// Whether an event of this server belongs into the stream. None is about a session's work.
+    fn takes_live(&self, frame: &Frame) -> bool {
+        !matches!(self.scope, WatchScope::Subtree(_)) && frame.within(&self.scope)
+    }
+
     /// Takes what is available. A source that is not ready wakes the stream later.
     fn fill(&mut self, context: &mut Context<'_>) {
         while self.end.is_none() && !self.is_full() {
@@ -255,7 +213,7 @@ impl SseStream {
         }
         while self.end.is_none() && !self.is_full() {
             match Pin::new(&mut self.live).poll_next(context) {
-                Poll::Ready(Some(Ok(frame))) if frame.within(&self.scope) => self.push_frame(&frame),
+                Poll::Ready(Some(Ok(frame))) if self.takes_live(&frame) => self.push_frame(&frame),
                 Poll::Ready(Some(Ok(_))) => {}
                 Poll::Ready(Some(Err(_))) => self.end = Some(StreamEnd::Error("the client reads too slowly")),
                 Poll::Ready(None) => self.end = Some(StreamEnd::Error("the server stops")),
@@ -315,14 +273,17 @@ impl Stream for SseStream {
     }
 }
 
-/// The end of a frame.
-fn frame_end(cursor: Option<&Cursor>) -> String {
-    cursor.map_or_else(|| "\n\n".to_owned(), |cursor| format!("\nid: {cursor}\n\n"))
+/// The end of a frame. Its turn is a field that the standard does not know, so readers skip it; Trefoil's client does
+/// not.
+fn frame_end(frame: &Frame) -> String {
+    let id = frame.cursor.as_ref().map(|cursor| format!("\nid: {cursor}")).unwrap_or_default();
+    let turn = frame.turn_id().map(|turn| format!("\nturn: {turn}")).unwrap_or_default();
+    id + &turn + "\n\n"
 }
 
 /// A frame of `/event`.
 fn render_plain(frame: &Frame) -> Vec<Bytes> {
-    vec![Bytes::from_static(b"data: "), frame.json().clone(), frame_end(frame.cursor.as_ref()).into()]
+    vec![Bytes::from_static(b"data: "), frame.json().clone(), frame_end(frame).into()]
 }
 
 /// The frames of `/global/event`.
@@ -330,7 +291,7 @@ fn render_global(frame: &Frame) -> Vec<Bytes> {
     let text = |text: &str| serde_json::to_string(text).unwrap_or_default();
     let (directory, project) = (text(&frame.directory), text(&frame.project));
     let begin = format!("data: {{\"directory\":{directory},\"project\":{project},\"payload\":");
-    let end = format!("}}{}", frame_end(frame.cursor.as_ref()));
+    let end = format!("}}{}", frame_end(frame));
     let mut pieces = vec![begin.clone().into(), frame.json().clone(), end.clone().into()];
     if let Some((before, data, after)) = replica_frame(frame) {
         pieces.extend([(begin + &before).into(), data, (after + &end).into()]);

@@ -6,7 +6,6 @@
 mod acp_clients;
 mod error;
 mod events;
-mod git;
 mod metrics;
 mod operation;
 mod routes;

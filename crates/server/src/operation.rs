@@ -9,6 +9,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use api::PartialList;
 use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
@@ -17,6 +18,7 @@ use futures::future::BoxFuture;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use store::Store;
 
 use crate::State;
 use crate::error::Error;
@@ -109,7 +111,8 @@ where
             let bytes = if B::IS_READ { read_body(body).await? } else { Bytes::new() };
             let body = B::read(&bytes)?;
             let (shared, requested_scope) = (state.clone(), scope.clone());
-            let request = Request { state, scope, directory_in_query, path, query, body, parts };
+            let engine = state.client_handles.of(&state.engine, &parts.headers);
+            let request = Request { state, engine, scope, directory_in_query, path, query, body, parts };
             let answer =
                 handler(request).await.inspect_err(|error| shared.notify_not_offered(&requested_scope, error))?;
             Ok(answer.into_response())
@@ -199,7 +202,7 @@ pub fn json(body: impl Into<Body>) -> Response<Body> {
     response
 }
 
-/// A value, sent as JSON.
+/// A value, sent as JSON. It is serialized on the thread that serves the request: see [`RawReply::large`].
 pub struct JsonReply<T>(pub T);
 
 impl<T: Serialize + JsonSchema> Reply for JsonReply<T> {
@@ -226,9 +229,9 @@ pub struct TruncatedList<T> {
     pub missing: Vec<&'static str>,
 }
 
-impl<T> Default for TruncatedList<T> {
-    fn default() -> Self {
-        Self { list: Vec::new(), missing: Vec::new() }
+impl<T> From<PartialList<T>> for TruncatedList<T> {
+    fn from(PartialList { list, missing }: PartialList<T>) -> Self {
+        Self { list, missing }
     }
 }
 
@@ -263,6 +266,15 @@ impl<T> RawReply<T> {
     /// A complete response, for handlers that set headers or stream the body.
     pub fn response(response: Response<Body>) -> Self {
         Self { response, body_type: PhantomData }
+    }
+
+    /// A value that may be large. It is serialized on a thread for long reads, so that nobody waits for it.
+    pub async fn large(state: &State, value: T) -> Result<Self, Error>
+    where
+        T: Serialize + Send + 'static,
+    {
+        let serialize = move |_: &Store| serde_json::to_vec(&value).map_err(Error::internal);
+        Ok(Self::json(state.engine.store().long_read(serialize).await?))
     }
 
     /// Text that is JSON already.

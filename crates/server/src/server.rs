@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 use crate::operation::router::Router;
-use crate::state::State;
+use crate::state::{ClientHandles, State};
 use crate::transport::backlog::Backlog;
 use crate::transport::guard::{Guard, Password};
 use crate::transport::listen::{self, Socket};
@@ -100,6 +100,7 @@ impl Server {
         let metrics = metrics::Metrics::new(router.operations().iter().map(|operation| operation.id));
         let state = State {
             engine: options.engine,
+            client_handles: ClientHandles::default(),
             directory: options.directory.to_string_lossy().into_owned(),
             guard: Guard { password: options.password, cors: options.cors, hosts },
             router,
@@ -109,7 +110,6 @@ impl Server {
             backlog: Backlog::default(),
             closing: CancellationToken::new(),
             terminals: terminal::Terminals::default(),
-            worktree_locks: crate::git::worktree::WorktreeLocks::default(),
             tui_requests: tui::TuiRequestQueue::default(),
             acp_clients: acp_clients::AcpClients::default(),
             server_header: HeaderValue::from_str(&server_header).unwrap_or(HeaderValue::from_static("trefoil")),

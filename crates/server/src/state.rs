@@ -1,5 +1,6 @@
 //! The state that handlers share, and the way of a request to its handler.
 
+mod client_handles;
 mod reload;
 
 use std::sync::Arc;
@@ -20,11 +21,14 @@ use crate::transport::backlog::Backlog;
 use crate::transport::guard::Guard;
 use crate::{acp_clients, events, metrics, terminal, tui};
 
+pub(crate) use client_handles::ClientHandles;
+
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The state that handlers share.
 pub struct State {
     pub(crate) engine: Engine,
+    pub(crate) client_handles: ClientHandles,
     pub(crate) directory: String,
     pub(crate) guard: Guard,
     pub(crate) router: Router,
@@ -36,7 +40,6 @@ pub struct State {
     pub(crate) backlog: Backlog,
     pub(crate) closing: CancellationToken,
     pub(crate) terminals: terminal::Terminals,
-    pub(crate) worktree_locks: crate::git::worktree::WorktreeLocks,
     pub(crate) tui_requests: tui::TuiRequestQueue,
     /// Clients that speak ACP.
     pub(crate) acp_clients: acp_clients::AcpClients,

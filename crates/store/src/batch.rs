@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use api::{
-    Approval, ApprovalId, Budget, Cursor, Event, EventBody, FileVersion, Json, Message, MessageId, Part, PartId,
-    PermissionRequest, Project, QuestionRequest, Session, SessionId, SessionStatus, Todo, ToolState, Usage,
+    Approval, ApprovalId, Budget, Cursor, Event, EventBody, FileVersion, Json, Message, MessageError, MessageId, Part,
+    PartId, PermissionRequest, Project, QuestionRequest, Session, SessionId, SessionStatus, Timestamp, Todo, ToolState,
+    TurnId, TurnState, Usage,
 };
 use bytes::Bytes;
 use serde::Serialize;
@@ -20,19 +21,27 @@ const INLINE_OPS: usize = 32;
 /// The most bytes of rows and events in such a batch.
 const INLINE_BYTES: usize = 64 << 10;
 
-/// The directory and project in which events happen. Cheap to clone.
+/// Where events happen: their directory and project, and the turn that they are part of. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     /// The absolute directory; empty for events that belong to none.
     pub directory: Arc<str>,
     /// The project.
     pub project: Arc<str>,
+    /// The number of the turn, for events of the session whose lease fences the batch.
+    pub turn: Option<u64>,
 }
 
 impl Location {
     /// Creates a location.
     pub fn new(directory: impl Into<Arc<str>>, project: impl Into<Arc<str>>) -> Self {
-        Self { directory: directory.into(), project: project.into() }
+        Self { directory: directory.into(), project: project.into(), turn: None }
+    }
+
+    /// The same place, in a turn.
+    #[must_use]
+    pub fn in_turn(&self, number: Option<u64>) -> Self {
+        Self { turn: number, ..self.clone() }
     }
 }
 
@@ -47,6 +56,12 @@ pub struct CommitOutcome {
     pub budget_exceeded: Option<Box<BudgetExceeded>>,
     /// The lease acquired by [`Batch::claim`], if it was free.
     pub claimed: Option<AcquireOutcome>,
+    /// The turn that [`Batch::enqueue`], [`Batch::queue`] or [`Batch::begin_turn`] added to or began.
+    pub turn: Option<u64>,
+    /// A prompt had joined the turn, so that nothing from [`Batch::end_turn`] on was written.
+    pub turn_continues: bool,
+    /// Whether other turns of the session wait after [`Batch::end_turn`].
+    pub more_turns: bool,
 }
 
 /// The kind of an ask.
@@ -106,6 +121,32 @@ impl std::fmt::Debug for Change {
     }
 }
 
+/// A prompt for the inbox.
+#[derive(Debug)]
+pub(crate) struct EnqueuedPrompt {
+    pub session: SessionId,
+    pub message: MessageId,
+    pub data: Option<String>,
+    pub caller: Option<String>,
+    /// Set if the prompt is a turn of its own and becomes a message only when that begins.
+    pub input: Option<String>,
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone)]
+pub struct TurnEnd {
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub number: u64,
+    /// Whether it was cancelled. Otherwise it failed if its last answer did.
+    pub is_cancelled: bool,
+    /// Its last answer.
+    pub answer: Option<MessageId>,
+    /// Why it failed, if it has no answer that says so.
+    pub error: Option<MessageError>,
+}
+
 /// One change of a batch. The caller's thread serializes the JSON, so that the writer only writes.
 #[derive(Debug)]
 pub(crate) enum Op {
@@ -154,10 +195,30 @@ pub(crate) enum Op {
         length: usize,
     },
     Share(SharedText),
-    Enqueue {
+    Enqueue(Box<EnqueuedPrompt>),
+    BeginTurn {
         session: SessionId,
+        number: Option<u64>,
+        is_joinable: bool,
+    },
+    SuspendTurn {
+        session: SessionId,
+        number: u64,
+    },
+    EndTurn(Box<TurnEnd>),
+    CancelQueued(TurnId),
+    TurnEvent(SessionId, TurnState),
+    SessionData {
+        session: SessionId,
+        data: String,
+    },
+    SessionOwner {
+        session: SessionId,
+        owner: String,
+    },
+    Promote {
+        queued: MessageId,
         message: MessageId,
-        data: Option<String>,
     },
     Dequeue(MessageId),
     CountAttempt(MessageId),
@@ -192,6 +253,7 @@ pub(crate) enum Op {
         key: String,
         value: Option<String>,
         expect: Option<u64>,
+        expires: Option<Timestamp>,
     },
     RecordIfChanged {
         namespace: String,
@@ -463,21 +525,85 @@ impl Batch {
         }
     }
 
-    /// Adds a message to its session's inbox. Does nothing if it is already there.
+    /// Adds a message to its session's inbox: it joins the turn that runs or is about to, or begins the next one. Does
+    /// nothing if it is already there. Call this before the message itself is written, which then belongs to that turn.
     pub fn enqueue(&mut self, session: &SessionId, message: &MessageId) {
-        self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone(), data: None });
+        self.enqueue_prompt(session, message, None, None, None);
     }
 
     /// Like [`enqueue`](Self::enqueue), with data for the inbox row
-    /// ([`InboxEntry::data`](crate::InboxEntry::data) is its hash).
-    pub fn enqueue_with(&mut self, session: &SessionId, message: &MessageId, data: &SharedText) {
+    /// ([`InboxEntry::data`](crate::InboxEntry::data) is its hash) and the caller that sent the prompt.
+    pub fn enqueue_with(&mut self, session: &SessionId, message: &MessageId, data: &SharedText, caller: Option<&str>) {
         self.ops.push(Op::Share(data.clone()));
-        self.enqueue_like(session, message, data.hash().to_owned());
+        self.enqueue_prompt(session, message, Some(data.hash().to_owned()), caller, None);
     }
 
     /// Like [`enqueue`](Self::enqueue), with the data of another inbox row, which still exists.
     pub fn enqueue_like(&mut self, session: &SessionId, message: &MessageId, data: String) {
-        self.ops.push(Op::Enqueue { session: session.clone(), message: message.clone(), data: Some(data) });
+        self.enqueue_prompt(session, message, Some(data), None, None);
+    }
+
+    /// Adds a prompt to its session's inbox as a turn of its own, after all others. It is not a message yet: when its
+    /// turn begins, [`promote`](Self::promote) replaces it by one.
+    pub fn queue(
+        &mut self,
+        session: &SessionId,
+        message: &MessageId,
+        input: &Json,
+        data: &SharedText,
+        caller: Option<&str>,
+    ) {
+        self.ops.push(Op::Share(data.clone()));
+        self.enqueue_prompt(session, message, Some(data.hash().to_owned()), caller, Some(input.to_string()));
+    }
+
+    fn enqueue_prompt(
+        &mut self,
+        session: &SessionId,
+        message: &MessageId,
+        data: Option<String>,
+        caller: Option<&str>,
+        input: Option<String>,
+    ) {
+        let (session, message, caller) = (session.clone(), message.clone(), caller.map(str::to_owned));
+        self.ops.push(Op::Enqueue(Box::new(EnqueuedPrompt { session, message, data, caller, input })));
+    }
+
+    /// Replaces a queued prompt in the inbox by the message that it becomes. Call this before the message is written.
+    pub fn promote(&mut self, queued: &MessageId, message: &MessageId) {
+        self.ops.push(Op::Promote { queued: queued.clone(), message: message.clone() });
+    }
+
+    /// Marks a turn as running. Without a number a new one begins, which no prompt asked for.
+    pub fn begin_turn(&mut self, session: &SessionId, number: Option<u64>) {
+        self.ops.push(Op::BeginTurn { session: session.clone(), number, is_joinable: true });
+    }
+
+    /// Begins a new turn that takes in no prompts: those that come meanwhile wait for the next one.
+    pub fn begin_closed_turn(&mut self, session: &SessionId) {
+        self.ops.push(Op::BeginTurn { session: session.clone(), number: None, is_joinable: false });
+    }
+
+    /// Marks a turn that stops before its end, to be resumed later.
+    pub fn suspend_turn(&mut self, session: &SessionId, number: u64) {
+        self.ops.push(Op::SuspendTurn { session: session.clone(), number });
+    }
+
+    /// Ends a turn. If one of its prompts is still in the inbox, nothing from here on is written, and
+    /// [`CommitOutcome::turn_continues`] is set.
+    pub fn end_turn(&mut self, end: TurnEnd) {
+        self.ops.push(Op::EndTurn(Box::new(end)));
+    }
+
+    /// Appends a `session.turn` about the turn that an earlier change of the batch queued or cancelled.
+    pub fn turn_event(&mut self, session: &SessionId, state: TurnState) {
+        self.ops.push(Op::TurnEvent(session.clone(), state));
+    }
+
+    /// Cancels a queued turn. The whole batch fails with [`StoreError::NotQueued`](crate::StoreError::NotQueued) if it
+    /// has begun.
+    pub fn cancel_queued(&mut self, turn: &TurnId) {
+        self.ops.push(Op::CancelQueued(turn.clone()));
     }
 
     /// Removes a message from the inbox.
@@ -553,18 +679,30 @@ impl Batch {
         }
     }
 
-    /// Writes or deletes a record. With `expect`, the whole batch fails with
+    /// Writes or deletes a [record](crate::Record). With `expect`, the whole batch fails with
     /// [`StoreError::Conflict`](crate::StoreError::Conflict) if the record has another version; 0 means that it must
     /// not exist.
     pub fn record(&mut self, namespace: &str, key: &str, value: Option<&Json>, expect: Option<u64>) {
         let (namespace, key) = (namespace.to_owned(), key.to_owned());
-        self.ops.push(Op::Record { namespace, key, value: value.map(Json::to_string), expect });
+        self.ops.push(Op::Record { namespace, key, value: value.map(Json::to_string), expect, expires: None });
     }
 
-    /// Writes a record whose value is the hash of a shared text.
-    pub fn record_shared(&mut self, namespace: &str, key: &str, text: &SharedText) {
-        self.ops.push(Op::Share(text.clone()));
-        self.record(namespace, key, Some(&Json::from(text.hash())), None);
+    /// Like [`record`](Self::record), for a record that counts as missing from `expires` on.
+    pub fn record_until(&mut self, namespace: &str, key: &str, value: &Json, expect: Option<u64>, expires: Timestamp) {
+        let (namespace, key) = (namespace.to_owned(), key.to_owned());
+        self.ops.push(Op::Record { namespace, key, value: Some(value.to_string()), expect, expires: Some(expires) });
+    }
+
+    /// Stores data with a session that exists or is written earlier in the batch
+    /// ([`Store::session_data`](crate::Store::session_data) is its hash).
+    pub fn session_data(&mut self, session: &SessionId, data: &SharedText) {
+        self.ops.push(Op::Share(data.clone()));
+        self.ops.push(Op::SessionData { session: session.clone(), data: data.hash().to_owned() });
+    }
+
+    /// Sets who owns a session that exists or is written earlier in the batch. A new session has the owner of its parent.
+    pub fn session_owner(&mut self, session: &SessionId, owner: &str) {
+        self.ops.push(Op::SessionOwner { session: session.clone(), owner: owner.to_owned() });
     }
 
     /// Writes a record unless it already has this value.
@@ -638,8 +776,11 @@ impl Batch {
     /// Only such batches make a turn's cached conversation stale.
     pub(crate) fn invalidates_cache(&self) -> bool {
         let own = |session: &SessionId| self.fence.as_ref().is_some_and(|lease| lease.session == *session);
-        let enqueued =
-            |id: &MessageId| self.ops.iter().any(|op| matches!(op, Op::Enqueue { message, .. } if message == id));
+        let enqueued = |id: &MessageId| {
+            self.ops
+                .iter()
+                .any(|op| matches!(op, Op::Enqueue(prompt) if prompt.message == *id && prompt.input.is_none()))
+        };
         let inserted = |id: &MessageId| {
             self.ops.iter().any(|op| matches!(op, Op::Message { id: new, insert: true, .. } if new == id))
         };
@@ -657,10 +798,14 @@ impl Batch {
     /// Adds a change. If a row is written twice, its last state takes the first one's position, because new rows are
     /// ordered by their position in the batch. Events are not merged.
     fn push(&mut self, mut op: Op) {
-        // Changes before a reservation are written even if the budget is exceeded, and a row must not move before the
+        // Changes before a reservation, or before the end of a turn, are written even if the rest is not, and a row must not move before the
         // deletion of a row with the same id.
-        let is_barrier =
-            |op: &Op| matches!(op, Op::Reserve(_) | Op::DeletePart(_) | Op::DeleteMessage(_) | Op::DeleteSession(_));
+        let is_barrier = |op: &Op| {
+            matches!(
+                op,
+                Op::Reserve(_) | Op::EndTurn(_) | Op::DeletePart(_) | Op::DeleteMessage(_) | Op::DeleteSession(_)
+            )
+        };
         let barrier = self.ops.iter().rposition(is_barrier).map_or(0, |index| index + 1);
         let earlier = self.ops[barrier..].iter().position(|earlier| match (earlier, &op) {
             (Op::Part { id, .. }, Op::Part { id: new, .. }) => id == new,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use api::{MessageId, SessionId};
+use api::{MessageId, SessionId, TurnId};
 
 /// What is wrong with the database file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +78,12 @@ pub enum StoreError {
         id: String,
         /// Whether it was already answered; otherwise it is unknown.
         answered: bool,
+    },
+    /// The turn is not queued: it has begun, or it has ended.
+    #[error("turn {turn} is not queued any more")]
+    NotQueued {
+        /// The turn.
+        turn: TurnId,
     },
     /// The record does not have the expected version.
     #[error("record {namespace}/{key}: it has version {found}, expected was {expected}. Read it again")]

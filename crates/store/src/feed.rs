@@ -1,7 +1,9 @@
 //! The live side of the log: this process's watchers with their queues, and the parts whose text is growing right now.
 //!
 //! One mutex orders everything that watchers can see. Frames are sent under it, in the order of their sequence numbers.
+//! Nothing is read from the database while it is held: every commit needs it.
 
+mod attach;
 pub(crate) mod queue;
 pub(crate) mod text;
 pub(crate) mod watch;
@@ -10,13 +12,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::{EventBody, Frame, MessageId, Part, PartId, SessionId, SessionStatus, WatchScope};
-use rusqlite::Connection;
 
 use crate::batch::{Batch, Location, Op};
-use crate::error::StoreError;
 use crate::feed::queue::{ByteCounter, Queue, QueuedFrame};
-use crate::sqlite::log::{self, LogEntry};
-use crate::sqlite::read::Readers;
+use crate::sqlite::log::LogEntry;
 
 /// The approximate memory limit for frames queued for all watchers. Beyond it, the watchers furthest behind are cut.
 pub const WATCH_BYTES: usize = 16 << 20;
@@ -44,6 +43,8 @@ struct FeedState {
     max_bytes: usize,
     /// How many frames were sent so far.
     frames_sent: u64,
+    /// Counts what was published, to notice that something was while the database was read.
+    publications: u64,
 }
 
 #[derive(Debug)]
@@ -71,28 +72,6 @@ struct TransientStatus {
     shown: SessionStatus,
     /// The status in the session's row.
     stored: SessionStatus,
-}
-
-/// A new watcher's queue.
-#[derive(Debug)]
-pub(crate) struct Subscription {
-    /// The queue holds everything after this sequence number.
-    pub base: u64,
-    pub queue: Arc<Queue>,
-    pub _guard: SubscriptionGuard,
-}
-
-/// Removes the watcher on drop.
-#[derive(Debug)]
-pub(crate) struct SubscriptionGuard {
-    feed: Arc<Feed>,
-    key: u64,
-}
-
-impl Drop for SubscriptionGuard {
-    fn drop(&mut self) {
-        self.feed.lock().watchers.remove(&self.key);
-    }
 }
 
 impl Feed {
@@ -131,39 +110,6 @@ impl Feed {
         for (_, watcher) in self.lock().watchers.drain() {
             watcher.queue.close();
         }
-    }
-
-    /// Registers a watcher that knows everything up to `floor`. Its queue begins with the full text so far of every
-    /// growing part.
-    pub(crate) fn attach(
-        self: &Arc<Self>,
-        readers: &Readers,
-        owner: &str,
-        scope: &WatchScope,
-        floor: u64,
-    ) -> Result<Subscription, StoreError> {
-        let mut state = self.lock();
-        if state.watchers.is_empty() {
-            // Nobody followed other processes' commits, and a new watcher does not need the old ones.
-            readers.read(|conn| state.refresh(&*conn.unchecked_transaction()?, owner))?;
-        }
-        let base = state.published.max(floor);
-        let queue = Arc::new(Queue::default());
-        for (id, growing) in &state.growing {
-            // If another process has ended the part, its event is still to come.
-            if !growing.is_own && !readers.read(|conn| log::is_growing(conn, id))? {
-                continue;
-            }
-            if let Some(frame) = text::part_frame(&growing.location, &growing.part).filter(|frame| frame.within(scope))
-            {
-                // The queue is empty and holds more than MAX_GROWING_PARTS, so this cannot fail.
-                queue.push(QueuedFrame::new(&frame, state.frames_sent, &self.counter));
-            }
-        }
-        let key = state.next_key;
-        state.next_key += 1;
-        state.watchers.insert(key, Watcher { scope: scope.clone(), base, queue: queue.clone() });
-        Ok(Subscription { base, queue, _guard: SubscriptionGuard { feed: self.clone(), key } })
     }
 
     /// Sends text that this process's model wrote. `part` has the full text so far.
@@ -241,6 +187,7 @@ impl Feed {
     /// Sends what other processes committed, in order.
     pub(crate) fn publish_foreign(&self, entries: Vec<LogEntry>) {
         let mut state = self.lock();
+        state.publications += 1;
         for entry in entries {
             let seq = entry.seq();
             if seq <= state.published {
@@ -250,6 +197,7 @@ impl Feed {
             match entry {
                 LogEntry::Frame { frame, part, open, .. } => {
                     state.send(Some(seq), &frame);
+                    state.forget_ended(&frame);
                     if let Some(id) = part {
                         state.follow_part(id, open, &frame);
                     }
@@ -263,6 +211,7 @@ impl Feed {
     /// Sends the frames of a batch that this process committed, and forgets the parts it ended.
     pub(crate) fn publish_own(&self, batch: &Batch, applied: &[Op], frames: &[Frame], last_seq: u64) {
         let mut state = self.lock();
+        state.publications += 1;
         if let Some(lease) = &batch.fence {
             state.restore_status(&lease.session);
         }
@@ -276,6 +225,7 @@ impl Feed {
     /// Cuts all watchers, because the log up to `tip` cannot be sent. They must resync.
     pub(crate) fn cut(&self, tip: u64) {
         let mut state = self.lock();
+        state.publications += 1;
         state.published = state.published.max(tip);
         for (_, watcher) in state.watchers.drain() {
             watcher.queue.cut();
@@ -286,6 +236,7 @@ impl Feed {
     pub(crate) fn skip(&self, tip: u64) {
         let mut state = self.lock();
         if state.watchers.is_empty() {
+            state.publications += 1;
             state.published = state.published.max(tip);
             state.growing.retain(|_, growing| growing.is_own);
         }
@@ -343,9 +294,29 @@ impl FeedState {
         if let EventBody::PartUpdated { part, .. } = &event.body
             && (self.growing.len() < MAX_GROWING_PARTS || self.growing.contains_key(&id))
         {
-            let location = Location { directory: frame.directory.clone(), project: frame.project.clone() };
+            let location = Location::new(frame.directory.clone(), frame.project.clone()).in_turn(frame.turn);
             self.growing.insert(id, GrowingPart { location, part: (**part).clone(), is_own: false });
         }
+    }
+
+    /// Forgets the parts of another process that an event removed, or whose turn it ended.
+    fn forget_ended(&mut self, frame: &Frame) {
+        let Some(session) = &frame.session else { return };
+        let is_theirs = |growing: &GrowingPart| {
+            !growing.is_own && growing.part.head().is_some_and(|head| head.session_id == *session)
+        };
+        if !self.growing.values().any(is_theirs) {
+            return;
+        }
+        let Some(event) = frame.event() else { return };
+        let is_ended = |growing: &GrowingPart| match (&event.body, growing.part.head()) {
+            (EventBody::SessionDeleted { .. } | EventBody::SessionIdle { .. }, _) => true,
+            (EventBody::SessionStatus { status, .. }, _) => *status == SessionStatus::Idle,
+            (EventBody::MessageRemoved { message_id, .. }, Some(head)) => head.message_id == *message_id,
+            (EventBody::PartRemoved { part_id, .. }, Some(head)) => head.id == *part_id,
+            _ => false,
+        };
+        self.growing.retain(|_, growing| !(is_theirs(growing) && is_ended(growing)));
     }
 
     /// Sends the new text of another process's part, whose row now has this text.
@@ -369,25 +340,6 @@ impl FeedState {
         if self.growing.len() < MAX_GROWING_PARTS || self.growing.contains_key(&id) {
             self.growing.insert(id, GrowingPart { location, part, is_own: false });
         }
-    }
-
-    /// Moves to the end of the log without sending anything. One snapshot of the database determines both that end and
-    /// the parts still growing there, so the last event of a part that it shows as ended lies before that end, sent or
-    /// not.
-    fn refresh(&mut self, snapshot: &Connection, owner: &str) -> Result<(), StoreError> {
-        self.published = self.published.max(log::tip(snapshot)?);
-        let known = std::mem::take(&mut self.growing);
-        for (id, growing) in known {
-            if growing.is_own && log::is_growing(snapshot, &id)? {
-                self.growing.insert(id, growing);
-            }
-        }
-        for row in log::growing(snapshot, MAX_GROWING_PARTS.saturating_sub(self.growing.len()))? {
-            let Some((id, ..)) = text::ids(&row.part) else { continue };
-            let is_own = row.owner == owner;
-            self.growing.entry(id).or_insert(GrowingPart { location: row.location, part: row.part, is_own });
-        }
-        Ok(())
     }
 
     /// Tracks the growing parts that a batch of this process began, and forgets those it ended.

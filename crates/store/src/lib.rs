@@ -10,8 +10,10 @@
 //! |---|---|
 //! | `store` | the handle, its options, and how a call reaches the writer |
 //! | `batch` | the description of one write; knows no database |
+//! | `upkeep` | finishing deletions, and the size of the file, when a caller asks for it |
 //! | `draft` | a session written in several commits and published at the end |
 //! | `feed` | live events: the watchers of this process, their queues, and text that is still growing |
+//! | `long_read` | the few threads that do the reads without a small bound |
 //! | `shared` | texts that many rows have in common, stored once by their hash |
 //! | `sqlite` | the back end: schema, writer, queries, leases and upkeep. New SQL and `rusqlite` calls belong there |
 
@@ -19,22 +21,27 @@ mod batch;
 mod draft;
 mod error;
 mod feed;
+mod long_read;
 mod shared;
 mod sqlite;
 mod store;
+mod upkeep;
 
-pub use batch::{AskKind, Batch, CommitOutcome, Location};
+pub use batch::{AskKind, Batch, CommitOutcome, Location, TurnEnd};
 pub use draft::SessionDraft;
 pub use error::{DatabaseErrorKind, StoreError};
 pub use feed::WATCH_BYTES;
 pub use feed::queue::WATCH_QUEUE;
+pub use long_read::MAX_LONG_READS;
 pub use shared::SharedText;
 pub use sqlite::file::data_loss::DataLoss;
 pub use sqlite::lease::signal::Signal;
 pub use sqlite::lease::{AcquireOutcome, Lease, LeaseHolder};
 pub use sqlite::ledger::{BudgetExceeded, Reservation};
 pub use sqlite::read::{
-    AskFilter, AskRow, CreationOrder, InboxEntry, MessagePages, Record, SessionQuery, Stats, TreeRows, TreeSession,
+    AskFilter, AskRow, CreationOrder, InboxEntry, MessagePages, RECORD_PAGE_MAX, Record, RecordPage, SessionQuery,
+    Stats, TreeRows, TreeSession,
 };
+pub use sqlite::turn::{MAX_QUEUED_TURNS, NextTurn, TurnRow};
 pub use sqlite::upkeep::space::{CompactOutcome, DiskUsage};
 pub use store::{BUSY_TIMEOUT, KEEP_EVENT_BYTES, KEEP_EVENTS, Options, Store, WRITE_RETRY_TIMEOUT, WriteSchedule};

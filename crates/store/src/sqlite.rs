@@ -10,5 +10,6 @@ pub(crate) mod log;
 pub(crate) mod read;
 pub(crate) mod row;
 pub(crate) mod schema;
+pub(crate) mod turn;
 pub(crate) mod upkeep;
 pub(crate) mod write;

@@ -1,5 +1,5 @@
 //! The store's handle: opening, committing, leases, signals and watching. Queries are in
-//! [`sqlite::read`](crate::sqlite::read).
+//! [`sqlite::read`](crate::sqlite::read), upkeep is in [`upkeep`](crate::upkeep).
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -17,14 +17,14 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::batch::{Batch, CommitOutcome, Location};
 use crate::error::StoreError;
 use crate::feed::{Feed, WATCH_BYTES, watch};
+use crate::long_read::LongReads;
 use crate::sqlite::file::data_loss::{self, DataLoss, TipFile};
 use crate::sqlite::file::identity::FileIdentity;
 use crate::sqlite::file::read_only::{self, Access};
 use crate::sqlite::lease::signal::{self, Signal};
 use crate::sqlite::lease::{AcquireOutcome, OwnerLock, Owners};
 use crate::sqlite::read::Readers;
-use crate::sqlite::upkeep::space::{self, CompactOutcome, DiskUsage};
-use crate::sqlite::upkeep::sweep::{self, Sweep};
+use crate::sqlite::upkeep::space::{self, DiskUsage};
 use crate::sqlite::write::{self, Job, Observer, WriteRequest, WriteResponse, Writer, WriterMessage};
 use crate::sqlite::{log, schema};
 
@@ -59,7 +59,7 @@ pub struct Options {
     pub max_pages: Option<u32>,
     /// Kills this process with SIGKILL right after this many commits, before anyone hears of the last one.
     pub crash_after: Option<u64>,
-    /// Runs writes on their callers' threads, in an order that the test chooses.
+    /// Runs writes and long reads on their callers' threads, the writes in an order that the test chooses.
     pub schedule: Option<WriteSchedule>,
 }
 
@@ -114,7 +114,8 @@ pub(crate) struct Inner {
     thread: Option<JoinHandle<()>>,
     pub(crate) feed: Arc<Feed>,
     observer: Arc<Observer>,
-    readers: Arc<Readers>,
+    pub(crate) readers: Arc<Readers>,
+    pub(crate) long_reads: LongReads,
     /// `None` for a read-only store, whose files are not checked.
     identity: Option<Arc<FileIdentity>>,
     write_retry_timeout: Duration,
@@ -244,6 +245,7 @@ impl Store {
                 feed,
                 observer,
                 readers: Arc::new(Readers::new(path, options.busy_timeout, identity.clone(), access)),
+                long_reads: LongReads::new(options.schedule.is_some()),
                 identity,
                 write_retry_timeout: options.write_retry_timeout,
                 data_loss,
@@ -339,66 +341,6 @@ impl Store {
         }
     }
 
-    /// Deleted sessions whose rows, events or files may still exist.
-    pub fn unswept_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
-        self.read(sweep::unswept)
-    }
-
-    /// Sessions without a row that still have messages or events, left by an older version. Scans everything, and skips
-    /// sessions that a live process is about to write.
-    pub fn orphaned_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
-        let mut orphaned = Vec::new();
-        for session in self.read(space::orphaned_sessions)? {
-            if !self.lease_holder(&session)?.is_some_and(|holder| holder.alive) {
-                orphaned.push(session);
-            }
-        }
-        Ok(orphaned)
-    }
-
-    /// Finishes the deletion of sessions: removes their messages, parts, asks and records, and leaves only the sequence
-    /// numbers of their events and the deletion event in the log. Works in steps so that others can write in between,
-    /// then forgets the sessions; delete their files first.
-    pub async fn sweep(&self, sessions: &[SessionId]) -> Result<(), StoreError> {
-        if sessions.is_empty() {
-            return Ok(());
-        }
-        let mut next = Some(Sweep::new(sessions.iter().map(|id| id.as_str().to_owned()).collect()));
-        while let Some(sweep) = next {
-            next = match self.request(WriteRequest::Sweep(sweep)).await? {
-                WriteResponse::Sweep(next) => next,
-                _ => return Err(StoreError::Closed),
-            };
-        }
-        Ok(())
-    }
-
-    /// Makes the file as small as possible: rewrites it if no other process has it open and there is enough space,
-    /// otherwise releases the free pages that it can.
-    pub async fn compact(&self) -> Result<CompactOutcome, StoreError> {
-        let why = match self.rewrite_obstacle()? {
-            Some(why) => why,
-            None => match self.request(WriteRequest::Rewrite).await {
-                Ok(_) => return Ok(CompactOutcome::Rewritten),
-                Err(error) => space::transient_reason(&error).ok_or(error)?,
-            },
-        };
-        while let WriteResponse::Upkeep(true) = self.request(WriteRequest::ReleasePages).await? {}
-        let can_shrink = self.read(space::can_shrink)?;
-        Ok(if can_shrink { CompactOutcome::PagesFreed(why) } else { CompactOutcome::Unchanged(why) })
-    }
-
-    /// Why the file cannot be rewritten now, as far as that is known beforehand.
-    fn rewrite_obstacle(&self) -> Result<Option<String>, StoreError> {
-        let others = self.inner.owners.count_others();
-        if others > 0 {
-            let (number, uses) = if others == 1 { ("one", "process uses") } else { ("several", "processes use") };
-            return Ok(Some(format!("{number} other {uses} it; a rewrite needs it alone")));
-        }
-        let bytes = self.stats()?.bytes;
-        Ok(space::missing_space(&self.inner.readers.path, bytes))
-    }
-
     /// The receiver of this process's signals. Only the first caller gets it.
     pub fn take_signals(&self) -> Option<mpsc::Receiver<(SessionId, Signal)>> {
         self.inner.signals.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -410,9 +352,9 @@ impl Store {
         self.inner.feed.send_delta(location, part, delta);
     }
 
-    /// Sends an event to the watchers of this process without storing it, for use while the database refuses writes. A
-    /// session status also overrides the stored one in [`statuses`](Self::statuses). The next commit under the
-    /// session's lease sends the stored status again before its own events; so does
+    /// Sends an event to the watchers of this process without storing it: one that matters only now, or while the
+    /// database refuses writes. A session status also overrides the stored one in [`statuses`](Self::statuses). The
+    /// next commit under the session's lease sends the stored status again before its own events; so does
     /// [`restore_status`](Self::restore_status).
     pub fn publish_transient(&self, location: &Location, body: EventBody) {
         let stored = match &body {
@@ -441,8 +383,12 @@ impl Store {
     /// [`WATCH_QUEUE`](crate::WATCH_QUEUE) events unread, or that is furthest behind when [`WATCH_BYTES`] are queued
     /// for all watchers, gets [`WatchItem::Lagged`] as its last item. Parts whose text is growing come first, as
     /// `message.part.updated` without a cursor; their deltas follow.
+    ///
+    /// This call reads little: the row of the cursor, and for the first watcher the parts that are growing. The stream
+    /// replays the log as [long reads](Self::long_read), a page at a time, and needs a Tokio runtime for that.
     pub fn watch(&self, scope: WatchScope, after: Option<Cursor>) -> Result<BoxStream<'static, WatchItem>, StoreError> {
-        let stream = watch::watch(&self.inner.feed, &self.inner.readers, self.owner(), scope, after)?;
+        let Inner { feed, readers, long_reads, .. } = &*self.inner;
+        let stream = watch::watch(feed, (readers, long_reads), self.owner(), scope, after)?;
         self.send(WriterMessage::Follow)?;
         Ok(stream)
     }
@@ -463,7 +409,7 @@ impl Store {
         write::QUEUE.saturating_sub(self.inner.slots.available_permits())
     }
 
-    async fn request(&self, request: WriteRequest) -> Result<WriteResponse, StoreError> {
+    pub(crate) async fn request(&self, request: WriteRequest) -> Result<WriteResponse, StoreError> {
         if let Some(why) = &self.inner.read_only_reason {
             return Err(why.clone());
         }

@@ -1,10 +1,15 @@
-//! HTTP clients, for every crate that calls a server. It knows neither its callers nor what they send.
+//! HTTP clients and event streams, for every crate that calls a server. It knows neither its callers nor what they send.
 
+mod sse;
+
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{Client, ClientBuilder, redirect};
 use url::{Host, Url};
+
+pub use sse::{EventTooLarge, SseDecoder, SseEvent};
 
 /// What a client needs to reach a URL. URLs with the same kind can share a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +54,15 @@ pub fn is_local(url: &Url) -> bool {
     }
 }
 
+/// The innermost cause of an error, which is the meaningful one: the outer ones only say that a request failed.
+pub fn root_cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +88,29 @@ mod tests {
         assert_ne!(kind("http://127.0.0.1:1"), kind("https://127.0.0.1:1"));
         assert_ne!(kind("http://127.0.0.1:1"), kind("http://10.0.0.1"));
         assert!(kind("http://127.0.0.1:1").client(Duration::from_secs(1)).unwrap().build().is_ok());
+    }
+
+    #[test]
+    fn the_root_cause_is_the_innermost_error() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let text = refused.to_string();
+        assert_eq!(root_cause(&refused).to_string(), text);
+        let outer = std::io::Error::other(Outer(refused));
+        assert_eq!((outer.to_string().as_str(), root_cause(&outer).to_string()), ("outer", text));
+    }
+
+    #[derive(Debug)]
+    struct Outer(std::io::Error);
+
+    impl std::fmt::Display for Outer {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("outer")
+        }
+    }
+
+    impl Error for Outer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
     }
 }

@@ -135,7 +135,7 @@ impl Agent {
             }
         };
         let reply = PermissionReply { reply, message: None };
-        log_failed_reply(self.retry(|| self.host().reply_permission(&open.scope, &request.id, reply.clone())).await);
+        log_failed_reply(self.retry(|| self.host().reply_permission(&request.id, reply.clone())).await);
     }
 
     /// Lets the user choose an option; `None` if they choose none.
@@ -220,13 +220,13 @@ impl Agent {
         };
         match answers {
             Ok(answers) => {
-                let reply = || self.host().reply_question(&open.scope, &request.id, answers.clone());
+                let reply = || self.host().reply_question(&request.id, answers.clone());
                 log_failed_reply(self.retry(reply).await);
             }
             Err(_) if self.peer().is_closed() => {}
             Err(error) => {
                 tracing::info!(%error, "the client did not answer a question");
-                log_failed_reply(self.retry(|| self.host().reply_question(&open.scope, &request.id, None)).await);
+                log_failed_reply(self.retry(|| self.host().reply_question(&request.id, None)).await);
             }
         }
     }

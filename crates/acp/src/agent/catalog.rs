@@ -6,8 +6,8 @@ use agent_client_protocol_schema::v1::{
     SessionConfigSelectOption, SessionMode, SessionModeState, UnstructuredCommandInput,
 };
 use api::{
-    Agent, AgentMode, Command, Host, HostError, Model, ModelRef, Provider, Scope, Session, SessionId, SessionModel,
-    UpdateSession,
+    Agent, AgentMode, CatalogHost, Command, HostError, Model, ModelRef, Provider, Scope, Session, SessionId,
+    SessionModel, UpdateSession,
 };
 use serde_json::{Value, json};
 
@@ -77,8 +77,8 @@ pub struct SessionCatalog {
 
 impl SessionCatalog {
     /// Loads the catalog from the host.
-    pub async fn load(host: &dyn Host, scope: &Scope, session: &SessionId) -> Result<Self, HostError> {
-        let commands = host.session_commands(scope, session);
+    pub async fn load(host: &dyn CatalogHost, scope: &Scope, session: &SessionId) -> Result<Self, HostError> {
+        let commands = host.session_commands(session);
         let (agents, providers, default, commands) =
             futures::join!(host.agents(scope), host.providers(scope), host.default_model(scope), commands);
         let usable = |agent: &Agent| agent.mode != AgentMode::Subagent && agent.hidden != Some(true);

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 
-use api::{Cursor, Event, EventBody, HostError, Scope, Session, SessionId, WatchItem, WatchScope};
+use api::{Cursor, Event, EventBody, HostError, Session, SessionId, WatchItem, WatchScope};
 use futures::stream::{BoxStream, Fuse};
 use futures::{FutureExt as _, StreamExt as _};
 use tokio_util::task::AbortOnDropHandle;
@@ -64,13 +64,13 @@ impl Agent {
     }
 
     /// Finds the subagents of an open session, and routes their events and asks to it.
-    pub async fn find_subagents(&self, root: &SessionId, scope: &Scope) -> Result<Vec<Session>, HostError> {
+    pub async fn find_subagents(&self, root: &SessionId) -> Result<Vec<Session>, HostError> {
         let mut subagents = Vec::new();
         let mut unseen = vec![root.clone()];
         while let Some(parent) = unseen.pop()
             && subagents.len() < MAX_SUBAGENTS
         {
-            for child in self.host().children(scope, &parent).await? {
+            for child in self.host().children(&parent).await? {
                 lock(&self.routes).entry(child.id.clone()).or_insert_with(|| root.clone());
                 unseen.push(child.id.clone());
                 subagents.push(child);

@@ -11,7 +11,7 @@ use agent_client_protocol_schema::v1::{
     SessionCloseCapabilities, SessionDeleteCapabilities, SessionForkCapabilities, SessionListCapabilities,
     SessionResumeCapabilities, SessionStatusCapabilities, SessionTitleCapabilities,
 };
-use api::{ProviderSource, Scope};
+use api::{Caller, ProviderSource, Scope};
 use serde_json::{Value, json};
 
 use super::Agent;
@@ -21,6 +21,8 @@ use crate::rpc::Error;
 
 /// The id of our sign-in method.
 const LOGIN: &str = "trefoil-login";
+/// How much of a client's name is kept, in characters.
+const MAX_CLIENT_NAME: usize = 100;
 /// The id that older clients know from OpenCode.
 const LEGACY_LOGIN: &str = "opencode-login";
 
@@ -31,6 +33,10 @@ impl Agent {
         }
         let client = Capabilities::from_initialize(params);
         *lock(&self.capabilities) = Some(client);
+        if let Some(name) = params["clientInfo"]["name"].as_str() {
+            let name: String = name.chars().take(MAX_CLIENT_NAME).collect();
+            self.named_host.get_or_init(|| self.options.host.with_caller(Caller::owner(name)));
+        }
         let sessions = SessionCapabilities::new()
             .list(SessionListCapabilities::new())
             .delete(SessionDeleteCapabilities::new())

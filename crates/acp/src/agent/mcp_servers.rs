@@ -64,7 +64,7 @@ impl McpOwners {
         }
         if self.servers_of(client, session).is_some() {
             self.set(client, session, IndexMap::new());
-            let ended = host.session_servers(scope, session, IndexMap::new()).await;
+            let ended = host.session_servers(session, IndexMap::new()).await;
             ended
                 .unwrap_or_else(|error| tracing::warn!(%error, %session, "failed to end the MCP servers of a session"));
         }

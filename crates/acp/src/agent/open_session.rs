@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use agent_client_protocol_schema::v1::{
     ConfigOptionUpdate, CurrentModeUpdate, SessionNotification, SessionUpdate, ToolCallContent,
 };
-use api::{Host, HostError, MessageId, MessageWithParts, Scope, Session, SessionId};
+use api::{CatalogHost, Host, HostError, MessageId, MessageWithParts, Scope, Session, SessionId};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -157,7 +157,7 @@ impl OpenSession {
     }
 
     /// Reloads the catalog and sends what changed.
-    pub async fn refresh(&self, host: &dyn Host) -> Result<(), HostError> {
+    pub async fn refresh(&self, host: &dyn CatalogHost) -> Result<(), HostError> {
         let _refresh_lock = self.refresh_lock.lock().await;
         self.refresh_pending.store(false, Ordering::Release);
         let new = SessionCatalog::load(host, &self.scope, &self.id).await?;
@@ -235,7 +235,7 @@ impl OpenSession {
     /// Shows the stored state again, where events may be missing.
     pub async fn reread(&self, host: &dyn Host) -> Result<Vec<Effect>, HostError> {
         let query = api::ListMessages { limit: Some(MAX_REREAD), before: None };
-        let page = host.messages(&self.scope, &self.id, query).await?;
+        let page = host.messages(&self.id, query).await?;
         let mut left = Vec::new();
         self.show(|view| {
             view.set_order(page.messages.iter().map(|message| message.info.id()), page.older.is_none());

@@ -71,7 +71,7 @@ impl Agent {
             if let Err(error) = self.set_mcp_servers(&open, servers).await {
                 // The client does not know it yet.
                 self.forget(&open);
-                self.host().delete_session(&scope, &open.id).await?;
+                self.host().delete_session(&open.id).await?;
                 return Err(error);
             }
             Ok((open, events))
@@ -99,7 +99,7 @@ impl Agent {
             let id = session_id(params)?;
             check_directory(params.get("cwd"), false)?;
             let servers = mcp_servers::parse(params.get("mcpServers"))?;
-            let session = self.find_session(params, &id).await?;
+            let session = self.find_session(&id).await?;
             let given = parse_roots(params)?;
             let session = self.with_roots(session, &given).await?;
             let roots = if given.is_empty() { stored_roots(&session) } else { given };
@@ -131,10 +131,9 @@ impl Agent {
             let id = session_id(params)?;
             check_directory(params.get("cwd"), false)?;
             let servers = mcp_servers::parse(params.get("mcpServers"))?;
-            let origin = self.find_session(params, &id).await?;
-            let scope = Scope::new(origin.directory.clone());
-            let events = self.watch(&scope.directory, None).await?;
-            let session = self.host().fork_session(&scope, &id, None).await?;
+            let origin = self.find_session(&id).await?;
+            let events = self.watch(&origin.directory, None).await?;
+            let session = self.host().fork_session(&id, None).await?;
             let given = parse_roots(params)?;
             let roots = if given.is_empty() { stored_roots(&origin) } else { given };
             let session = self.with_roots(session, &roots).await?;
@@ -167,7 +166,7 @@ impl Agent {
         if servers.is_empty() {
             return Ok(());
         }
-        match self.host().session_servers(&open.scope, &open.id, servers.clone()).await {
+        match self.host().session_servers(&open.id, servers.clone()).await {
             Ok(()) => {
                 self.options.mcp_owners.set(self.client_number, &open.id, servers);
                 // Their tools and prompts are announced once they have started.
@@ -186,13 +185,12 @@ impl Agent {
     pub async fn restore_mcp_servers(&self, open: &OpenSession) {
         let supplied = self.options.mcp_owners.servers_of(self.client_number, &open.id).filter(|_| !self.is_local());
         let Some(servers) = supplied else { return };
-        let restored = self.retry(|| self.host().restore_servers(&open.scope, &open.id, servers.clone())).await;
+        let restored = self.retry(|| self.host().restore_servers(&open.id, servers.clone())).await;
         restored.unwrap_or_else(|error| tracing::warn!(%error, "failed to restore the MCP servers of a session"));
     }
 
-    async fn find_session(&self, params: &Value, id: &SessionId) -> Result<Session, Error> {
-        let scope = Scope::new(params["cwd"].as_str().unwrap_or("/"));
-        match self.host().session(&scope, id).await {
+    async fn find_session(&self, id: &SessionId) -> Result<Session, Error> {
+        match self.host().session(id).await {
             Err(HostError::NotFound { .. }) => Err(not_found(id.as_str())),
             found => Ok(found?),
         }
@@ -203,7 +201,6 @@ impl Agent {
         if roots.is_empty() || stored_roots(&session) == roots {
             return Ok(session);
         }
-        let scope = Scope::new(session.directory.clone());
         let mut metadata = session.metadata.clone().unwrap_or_default();
         metadata.extend(roots_metadata(roots).unwrap_or_default());
         // Rules can only be appended, and the last match wins.
@@ -211,7 +208,7 @@ impl Agent {
         permission.extend(directory_rules(roots, Action::Allow));
         let change =
             UpdateSession { metadata: Some(metadata), permission: Some(permission), ..UpdateSession::default() };
-        Ok(self.host().update_session(&scope, &session.id, change).await?)
+        Ok(self.host().update_session(&session.id, change).await?)
     }
 
     /// Opens a session for the client; one that is already open starts anew.
@@ -243,14 +240,14 @@ impl Agent {
     async fn show_history(self: &Arc<Self>, open: &Arc<OpenSession>, replay: bool) -> Result<(), Error> {
         // Without a replay, only whether the newest messages are complete matters.
         let query = ListMessages { limit: (!replay).then_some(MAX_REREAD), before: None };
-        let messages = self.host().messages(&open.scope, &open.id, query).await?.messages;
-        let subagents = self.find_subagents(&open.id, &open.scope).await?;
+        let messages = self.host().messages(&open.id, query).await?.messages;
+        let subagents = self.find_subagents(&open.id).await?;
         for child in &subagents {
             open.show(|view| view.add_subagent(child)).await;
         }
         if replay && open.capabilities.subagents {
             for child in &subagents {
-                let page = self.host().messages(&open.scope, &child.id, ListMessages::default()).await?;
+                let page = self.host().messages(&child.id, ListMessages::default()).await?;
                 for message in page.messages {
                     open.show(|view| view.show_stored(message, true)).await;
                 }
@@ -259,7 +256,7 @@ impl Agent {
         }
         open.replay(messages, replay).await;
         if replay {
-            let todos = self.host().todo(&open.scope, &open.id).await.unwrap_or_default();
+            let todos = self.host().todo(&open.id).await.unwrap_or_default();
             if !todos.is_empty() {
                 open.send_update(SessionUpdate::Plan(plan(&todos))).await;
             }
@@ -290,7 +287,7 @@ impl Agent {
     /// process take a moment to disappear and hold its turns until then.
     async fn try_recover(&self, open: &OpenSession) -> bool {
         match self.host().recover(Some(&open.id)).await {
-            Ok(0) => self.host().waiting(&open.scope, &open.id).await.is_ok_and(|waiting| waiting.is_empty()),
+            Ok(0) => self.host().waiting(&open.id).await.is_ok_and(|waiting| waiting.is_empty()),
             Ok(_) | Err(HostError::Unsupported(_)) => true,
             Err(error) => {
                 tracing::warn!(%error, session = %open.id, "failed to resume an interrupted turn");
@@ -348,7 +345,7 @@ impl Agent {
     pub(super) async fn close(self: &Arc<Self>, params: &Value) -> Result<Value, Error> {
         let Ok(open) = self.open_session(params) else { return Ok(json!({})) };
         self.abort(&open).await;
-        if let Err(error) = self.host().session_servers(&open.scope, &open.id, IndexMap::new()).await {
+        if let Err(error) = self.host().session_servers(&open.id, IndexMap::new()).await {
             tracing::warn!(%error, "failed to end the MCP servers of a session");
         }
         self.options.mcp_owners.set(self.client_number, &open.id, IndexMap::new());
@@ -361,7 +358,7 @@ impl Agent {
         for (_, token) in lock(&self.running_prompts).get(&open.id).cloned().unwrap_or_default() {
             token.cancel();
         }
-        if let Err(error) = self.host().abort(&open.scope, &open.id).await {
+        if let Err(error) = self.host().abort(&open.id).await {
             tracing::warn!(%error, "failed to abort a session");
         }
     }
@@ -374,11 +371,10 @@ impl Agent {
             Err(error) => return Err(error),
         };
         let open = lock(&self.sessions).get(&id).cloned();
-        let scope = open.as_ref().map_or_else(|| Scope::new("/"), |open| open.scope.clone());
         if let Some(open) = &open {
             self.abort(open).await;
         }
-        match self.host().delete_session(&scope, &id).await {
+        match self.host().delete_session(&id).await {
             Ok(()) | Err(HostError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -389,24 +385,24 @@ impl Agent {
     }
 
     pub(super) async fn archive(&self, params: &Value, archived: bool) -> Result<Value, Error> {
-        let session = self.find_session(params, &session_id(params)?).await?;
+        let session = self.find_session(&session_id(params)?).await?;
         let change = UpdateSession { archived: Some(archived.then(api::now)), ..UpdateSession::default() };
-        self.host().update_session(&Scope::new(session.directory), &session.id, change).await?;
+        self.host().update_session(&session.id, change).await?;
         Ok(json!({}))
     }
 
     pub(super) async fn set_title(&self, params: &Value) -> Result<Value, Error> {
-        let session = self.find_session(params, &session_id(params)?).await?;
+        let session = self.find_session(&session_id(params)?).await?;
         let title = params["title"].as_str().map(str::trim).filter(|title| !title.is_empty());
         let title = title.ok_or_else(|| Error::invalid_params("title is missing: expected a string"))?.to_owned();
         let change = UpdateSession { title: Some(title), ..UpdateSession::default() };
-        let session = self.host().update_session(&Scope::new(session.directory), &session.id, change).await?;
+        let session = self.host().update_session(&session.id, change).await?;
         Ok(json!(SetSessionTitleResponse::new(session.title)))
     }
 
     pub(super) async fn status(&self, params: &Value) -> Result<Value, Error> {
         let id = session_id(params)?;
-        self.find_session(params, &id).await?;
+        self.find_session(&id).await?;
         let open = lock(&self.sessions).contains_key(&id);
         Ok(json!(SessionStatusResponse::new(if open { SessionStatus::Open } else { SessionStatus::Saved })))
     }
@@ -438,7 +434,7 @@ impl Agent {
         let mut selection = before.clone();
         change(&open.catalog(), &mut selection)?;
         if let Some(change) = selection.update_since(&before) {
-            self.retry(|| self.host().update_session(&open.scope, &open.id, change.clone())).await?;
+            self.retry(|| self.host().update_session(&open.id, change.clone())).await?;
         }
         let Ok(()) = open
             .select(|_, now| {

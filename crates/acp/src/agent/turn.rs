@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_client_protocol_schema::v1::{PromptResponse, StopReason, Usage};
-use api::{Bound, CommandInput, Message, MessageError, MessageWithParts, PromptInput, PromptTarget, SummarizeInput};
+use api::{
+    Bound, CommandInput, Message, MessageError, MessageId, MessageWithParts, PromptInput, PromptTarget, SummarizeInput,
+};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::blocks::{self, ParsedPrompt};
+use super::catalog::Selection;
 use super::open_session::OpenSession;
 use crate::agent::Agent;
 use crate::lock;
@@ -46,48 +49,13 @@ impl Agent {
             .collect();
         let parsed = blocks::parse(&params["prompt"], &commands, &agents)?;
         let selection = open.selection();
-        let message = self.retry(|| self.host().message_id(&open.scope, &open.id)).await?;
+        let message = self.retry(|| self.host().message_id(&open.id)).await?;
         open.show(|view| {
             view.begin_turn(&message, catalog.context(&selection));
             Vec::new()
         })
         .await;
-        let work = async {
-            match parsed {
-                ParsedPrompt::Prompt(parts) if is_compact(&parts) => {
-                    let model = match selection.model.clone() {
-                        Some(model) => model,
-                        None => self.retry(|| self.host().default_model(&open.scope)).await?,
-                    };
-                    let input = SummarizeInput { model, auto: false };
-                    self.host().summarize(&open.scope, &open.id, input).await?;
-                    Ok(None)
-                }
-                ParsedPrompt::Prompt(parts) => {
-                    let input = PromptInput {
-                        parts,
-                        message_id: Some(message.clone()),
-                        model: selection.model.clone(),
-                        agent: Some(selection.mode.clone()),
-                        variant: selection.effort.clone(),
-                        ..PromptInput::default()
-                    };
-                    let answer = self.retry(|| self.host().prompt(&open.scope, &open.id, input.clone())).await?;
-                    Ok(Some(answer))
-                }
-                ParsedPrompt::Command(command, arguments, parts) => {
-                    let target = PromptTarget {
-                        agent: Some(selection.mode.clone()),
-                        model: selection.model.clone(),
-                        variant: selection.effort.clone(),
-                        message_id: Some(message.clone()),
-                    };
-                    let input = CommandInput { command, arguments, target, parts };
-                    let answer = self.retry(|| self.host().command(&open.scope, &open.id, input.clone())).await?;
-                    Ok(Some(answer))
-                }
-            }
-        };
+        let work = self.run_prompt(open, &message, &selection, parsed);
         let answer = self.wait_for_turn(open, work, &cancel).await;
         self.wait_for_last_events(open, answer.as_ref().and_then(|answer| answer.as_ref().ok()?.as_ref())).await;
         let mut used = TurnUsage::default();
@@ -110,6 +78,50 @@ impl Agent {
         Ok(json!(PromptResponse::new(reason).usage(usage(used))))
     }
 
+    /// Runs a parsed prompt. Returns its answer; `None` for a command that has none.
+    async fn run_prompt(
+        &self,
+        open: &OpenSession,
+        message: &MessageId,
+        selection: &Selection,
+        parsed: ParsedPrompt,
+    ) -> Result<Option<MessageWithParts>, Error> {
+        match parsed {
+            ParsedPrompt::Prompt(parts) if is_compact(&parts) => {
+                let model = match selection.model.clone() {
+                    Some(model) => model,
+                    None => self.retry(|| self.host().default_model(&open.scope)).await?,
+                };
+                let input = SummarizeInput { model, auto: false };
+                self.host().summarize(&open.id, input).await?;
+                Ok(None)
+            }
+            ParsedPrompt::Prompt(parts) => {
+                let input = PromptInput {
+                    parts,
+                    message_id: Some(message.clone()),
+                    model: selection.model.clone(),
+                    agent: Some(selection.mode.clone()),
+                    variant: selection.effort.clone(),
+                    ..PromptInput::default()
+                };
+                let answer = self.retry(|| self.host().prompt(&open.id, input.clone())).await?;
+                Ok(Some(answer))
+            }
+            ParsedPrompt::Command(command, arguments, parts) => {
+                let target = PromptTarget {
+                    agent: Some(selection.mode.clone()),
+                    model: selection.model.clone(),
+                    variant: selection.effort.clone(),
+                    message_id: Some(message.clone()),
+                };
+                let input = CommandInput { command, arguments, target, parts };
+                let answer = self.retry(|| self.host().command(&open.id, input.clone())).await?;
+                Ok(Some(answer))
+            }
+        }
+    }
+
     /// Whether an answer used up the agent's steps: the model was told so and got no tools any more.
     async fn used_all_steps(
         &self,
@@ -124,7 +136,7 @@ impl Agent {
             return Ok(false);
         }
         let query = api::ListMessages { limit: Some(most.saturating_add(1)), before: None };
-        let page = self.retry(|| self.host().messages(&open.scope, &open.id, query.clone())).await?;
+        let page = self.retry(|| self.host().messages(&open.id, query.clone())).await?;
         let given = page.messages.iter().filter_map(|message| message.info.as_assistant());
         Ok(given.filter(|other| other.parent_id == answer.parent_id).count() >= most)
     }
@@ -143,7 +155,7 @@ impl Agent {
             () = cancel.cancelled() => {}
         }
         let stop = async {
-            while !self.retry(|| self.host().abort(&open.scope, &open.id)).await.unwrap_or(true) {
+            while !self.retry(|| self.host().abort(&open.id)).await.unwrap_or(true) {
                 tokio::time::sleep(ABORT_RETRY_DELAY).await;
             }
             // An aborted turn returns right away.
@@ -186,7 +198,7 @@ impl Agent {
         }
         let blocks = params.get("prompt").or_else(|| params.get("content")).unwrap_or(&Value::Null);
         let ParsedPrompt::Prompt(parts) = blocks::parse(blocks, &[], &[])? else { return Ok(json!({})) };
-        let message = self.host().message_id(&open.scope, &open.id).await?;
+        let message = self.host().message_id(&open.id).await?;
         open.show(|view| {
             view.add_own_message(&message);
             Vec::new()
@@ -201,7 +213,7 @@ impl Agent {
             variant: selection.effort,
             ..PromptInput::default()
         };
-        self.host().prompt_async(&open.scope, &open.id, input).await?;
+        self.host().prompt_async(&open.id, input).await?;
         Ok(json!({ "messageId": message }))
     }
 }

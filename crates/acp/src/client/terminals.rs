@@ -366,6 +366,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn any_output_limit_is_accepted() {
+        let (_folder, terminals) = terminals();
+        for (limit, kept) in [
+            (json!(0), ""),
+            (json!(u64::MAX), "1234567890"),
+            (json!(-1), "1234567890"),
+            (json!(1e300), "1234567890"),
+            (json!("3"), "1234567890"),
+        ] {
+            let made = terminals.create(&json!({"command": "printf 1234567890", "outputByteLimit": limit})).unwrap();
+            terminals.wait(&made).await.unwrap();
+            assert_eq!(terminals.output(&made).unwrap()["output"], kept, "{limit}");
+        }
+    }
+
+    #[tokio::test]
     async fn commands_end_when_killed_and_with_the_connection() {
         let (_folder, terminals) = terminals();
         let made = terminals.create(&json!({"command": "sleep 100"})).unwrap();

@@ -7,8 +7,8 @@ use agent_client_protocol_schema::v1::{
     ToolCallUpdateFields, ToolKind, UsageUpdate,
 };
 use api::{
-    Json, Message, MessageError, Part, PartId, Session, SessionId, SessionStatus, Timestamp, ToolPart, ToolRef,
-    ToolState,
+    Message, MessageError, Part, PartId, Session, SessionId, SessionStatus, Timestamp, ToolPart, ToolRef, ToolState,
+    task_session,
 };
 use indexmap::IndexMap;
 use serde_json::json;
@@ -17,8 +17,6 @@ use super::transcript::Transcript;
 use super::{AskTarget, Effect, View, tool_call};
 use crate::size;
 
-/// The most subagents followed per session; the engine allows fewer.
-const MAX_SUBAGENTS: usize = 1_000;
 /// How often the text of a subagent updates its task call, in milliseconds.
 const PROGRESS_INTERVAL: Timestamp = 100;
 /// How much of its text the task call shows: the end, in bytes.
@@ -26,13 +24,9 @@ const MAX_TEXT_TAIL: usize = 1_000;
 /// How many of its calls the task call shows: the last.
 const MAX_LISTED_CALLS: usize = 12;
 
-/// A subagent.
+/// What is shown of a subagent. Where it belongs, for which call it works and what it asks, the view's tracker knows.
 pub struct SubagentView {
     pub transcript: Transcript,
-    parent: SessionId,
-    agent: String,
-    /// The task call that waits for it.
-    task: Option<PartId>,
     /// Its calls, oldest first: a state mark and a line.
     calls: IndexMap<PartId, (char, String)>,
     text: String,
@@ -42,15 +36,12 @@ pub struct SubagentView {
     context_tokens: u64,
     /// How its last answer ended.
     stop_reason: IdleStopReason,
-    open_asks: usize,
 }
 
 impl View {
     /// Adds a subagent whose session was created below a session of this view.
     pub(super) fn subagent_created(&mut self, info: &Session, effects: &mut Vec<Effect>) {
-        let Some(parent) = info.parent_id.as_ref() else { return };
-        let known = *parent == self.root.session || self.subagents.contains_key(parent);
-        if !known || self.subagents.contains_key(&info.id) || self.subagents.len() >= MAX_SUBAGENTS {
+        if !self.tree.add(info) {
             return;
         }
         let mut transcript = Transcript::new(info.id.clone(), self.directory.clone(), self.capabilities.subagents);
@@ -59,16 +50,12 @@ impl View {
         }
         let child = SubagentView {
             transcript,
-            parent: parent.clone(),
-            agent: info.agent.clone().unwrap_or_else(|| "subagent".to_owned()),
-            task: None,
             calls: IndexMap::new(),
             text: String::new(),
             last_progress: 0,
             cost: info.cost.unwrap_or_default().0,
             context_tokens: 0,
             stop_reason: IdleStopReason::EndTurn,
-            open_asks: 0,
         };
         self.subagents.insert(info.id.clone(), child);
         let mut capabilities = SubagentSessionCapabilities::new();
@@ -100,8 +87,8 @@ impl View {
 
     /// Sends an update about a subagent on its parent's session, if the client supports subagents.
     fn announce(&self, child: &SessionId, update: SubagentUpdate, effects: &mut Vec<Effect>) {
-        if let Some(child) = self.subagents.get(child).filter(|_| self.capabilities.subagents) {
-            effects.push(Effect::Update(child.parent.clone(), Box::new(SessionUpdate::SubagentUpdate(update))));
+        if let Some(parent) = self.tree.parent(child).filter(|_| self.capabilities.subagents) {
+            effects.push(Effect::Update(parent.clone(), Box::new(SessionUpdate::SubagentUpdate(update))));
         }
     }
 
@@ -136,26 +123,9 @@ impl View {
         self.announce_state(session, state, effects);
     }
 
-    /// Links a task call to the subagent that it waits for.
-    pub(super) fn link_task_call(&mut self, session: &SessionId, tool: &ToolPart) {
-        if tool.tool != "task" {
-            return;
-        }
-        let metadata = match &tool.state {
-            ToolState::Running(running) => running.metadata.as_ref(),
-            ToolState::Completed(done) => Some(&done.metadata),
-            ToolState::Pending(_) | ToolState::Error(_) => None,
-        };
-        let child = metadata.and_then(|data| data.get("sessionId")).and_then(Json::as_str);
-        let child = child.and_then(|id| SessionId::parse(id).ok());
-        if let Some(child) = child.and_then(|id| self.subagents.get_mut(&id)).filter(|child| child.parent == *session) {
-            child.task = (!tool.state.is_done()).then(|| tool.head.id.clone());
-        }
-    }
-
     pub(super) fn subagent_part(&mut self, session: &SessionId, part: &Part, replay: bool, effects: &mut Vec<Effect>) {
         if let Part::Tool(tool) = part {
-            self.link_task_call(session, tool);
+            self.tree.link_task_call(session, tool);
         }
         let progress = part.as_tool().and_then(|tool| self.task_progress(tool));
         let Some(child) = self.subagents.get_mut(session) else { return };
@@ -203,11 +173,10 @@ impl View {
     fn update_task_call(&mut self, session: &SessionId, now: bool, effects: &mut Vec<Effect>) {
         let Some(child) = self.subagents.get_mut(session) else { return };
         let time = api::now();
-        let Some(task) = child.task.clone().filter(|_| now || time - child.last_progress >= PROGRESS_INTERVAL) else {
-            return;
-        };
+        let due = now || time - child.last_progress >= PROGRESS_INTERVAL;
+        let Some(task) = self.tree.task_call(session).filter(|_| due).cloned() else { return };
+        let Some(parent) = self.tree.parent(session).cloned() else { return };
         child.last_progress = time;
-        let parent = child.parent.clone();
         let transcript = if parent == self.root.session {
             Some(&self.root)
         } else {
@@ -232,9 +201,8 @@ impl View {
             return None;
         }
         let metadata = running.metadata.as_ref()?;
-        let child = metadata.get("sessionId").and_then(Json::as_str).and_then(|id| SessionId::parse(id).ok());
-        let child = child.and_then(|id| self.subagents.get(&id));
-        let text = child.map(SubagentView::progress).unwrap_or_default();
+        let child = task_session(tool).and_then(|id| Some(self.subagents.get(&id)?.progress(self.agent_name(&id))));
+        let text = child.unwrap_or_default();
         let title = running.title.clone().unwrap_or_else(|| "task".to_owned());
         let fields = ToolCallUpdateFields::new()
             .kind(ToolKind::Think)
@@ -251,21 +219,23 @@ impl View {
         tool: Option<&ToolRef>,
         effects: &mut Vec<Effect>,
     ) -> Option<AskTarget> {
+        let asking_agent = (!self.capabilities.subagents).then(|| self.agent_name(session).to_owned());
         let child = self.subagents.get_mut(session)?;
-        child.open_asks += 1;
         let call = child.transcript.client_call_id(tool, effects);
-        let asking_agent = (!self.capabilities.subagents).then(|| child.agent.clone());
         let target = AskTarget { session: child.transcript.shown_on.clone(), call, asking_agent };
         self.announce_state(session, StateUpdate::RequiresAction(RequiresActionStateUpdate::new()), effects);
         Some(target)
     }
 
-    pub(super) fn subagent_ask_resolved(&mut self, session: &SessionId, effects: &mut Vec<Effect>) {
-        let Some(child) = self.subagents.get_mut(session) else { return };
-        child.open_asks = child.open_asks.saturating_sub(1);
-        if child.open_asks == 0 {
+    pub(super) fn subagent_ask_resolved(&self, session: &SessionId, effects: &mut Vec<Effect>) {
+        if self.subagents.contains_key(session) && self.tree.open_asks(session) == 0 {
             self.announce_state(session, StateUpdate::Running(RunningStateUpdate::new()), effects);
         }
+    }
+
+    /// The agent of a subagent.
+    fn agent_name(&self, session: &SessionId) -> &str {
+        self.tree.agent(session).unwrap_or("subagent")
     }
 
     pub(super) fn subagent_message(&mut self, session: &SessionId, info: &Message) {
@@ -301,9 +271,9 @@ impl SubagentView {
     }
 
     /// A short summary of what it did and says.
-    fn progress(&self) -> String {
+    fn progress(&self, agent: &str) -> String {
         let count = self.calls.len();
-        let mut head = self.agent.clone();
+        let mut head = agent.to_owned();
         if count > 0 {
             head += &format!(" · {count} call{}", if count == 1 { "" } else { "s" });
         }

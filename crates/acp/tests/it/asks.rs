@@ -195,7 +195,7 @@ async fn somebody_else_may_answer() {
     let scope = Scope::new(lab.cwd());
     let waiting = lab.engine.permissions(&scope).await.unwrap();
     let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
-    lab.engine.reply_permission(&scope, &waiting[0].id, reply).await.unwrap();
+    lab.engine.reply_permission(&waiting[0].id, reply).await.unwrap();
     assert_eq!(answer.await.unwrap()["stopReason"], "end_turn");
     assert_eq!(last_status(&client, &id), "completed");
     client.wait_until("the withdrawal", |received| received.iter().any(|m| m["method"] == "$/cancel_request")).await;

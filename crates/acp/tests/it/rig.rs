@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
-use api::{Environment, Host, SessionId};
+use api::{AgentRuntime, Environment, SessionId};
 use config::{Dirs, Inputs, Trust};
 use engine::Engine;
 use futures::future::BoxFuture;
@@ -95,7 +95,7 @@ impl Lab {
 
     /// A client that has not called `initialize`.
     pub fn uninitialized_client(&self) -> Client {
-        let host: Arc<dyn Host> = Arc::new(self.engine.clone());
+        let host: Arc<dyn AgentRuntime> = Arc::new(self.engine.clone());
         serve(host, Some(Arc::new(TestEngine(self.engine.clone()))))
     }
 }
@@ -120,14 +120,14 @@ pub fn open_with(project: &TempProject, scripts: impl IntoIterator<Item = (Strin
 }
 
 /// An agent in front of a host, and its client.
-pub fn serve(host: Arc<dyn Host>, local: Option<Arc<dyn LocalEngine>>) -> Client {
+pub fn serve(host: Arc<dyn AgentRuntime>, local: Option<Arc<dyn LocalEngine>>) -> Client {
     let (ours, agent, stop) = start(host, local, McpOwners::default());
     Client::new(ours, agent, stop)
 }
 
 /// An agent, and the other end of its pipe.
 fn start(
-    host: Arc<dyn Host>,
+    host: Arc<dyn AgentRuntime>,
     local: Option<Arc<dyn LocalEngine>>,
     mcp_owners: McpOwners,
 ) -> (DuplexStream, JoinHandle<()>, CancellationToken) {

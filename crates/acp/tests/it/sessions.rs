@@ -361,8 +361,8 @@ async fn a_selection_survives_a_restart_without_a_prompt() {
         assert_eq!(client.updates_of_kind(&id, "current_mode_update").len(), 1);
         assert_eq!(client.updates_of_kind(&id, "config_option_update").len(), 3);
         // Other clients see it immediately.
-        let (scope, session) = (api::Scope::new(lab.cwd()), api::SessionId::parse(&id).unwrap());
-        let session = api::Host::session(&lab.engine, &scope, &session).await.unwrap();
+        let session = api::SessionId::parse(&id).unwrap();
+        let session = api::Host::session(&lab.engine, &session).await.unwrap();
         assert_eq!((session.agent.as_deref(), session.model.unwrap().variant.as_deref()), (Some("plan"), Some("high")));
         id
     };
@@ -423,7 +423,6 @@ async fn later_messages_are_shown_whatever_their_ids() {
     let editor = lab.client(json!({})).await;
     let id = editor.session(&lab).await;
     let session = api::SessionId::parse(&id).unwrap();
-    let scope = api::Scope::new(lab.cwd());
     for (place, chosen) in
         ["msg_zzzz", "msg_ffffffffffffzzzzzzzzzzzzzz", "msg_000000000000aaaaaaaaaaaaaa"].iter().enumerate()
     {
@@ -433,7 +432,7 @@ async fn later_messages_are_shown_whatever_their_ids() {
             parts: vec![api::PromptPart::text(script(json!([{"text": format!("answered {place}")}])))],
             ..api::PromptInput::default()
         };
-        api::Host::prompt(&lab.engine, &scope, &session, input).await.unwrap();
+        api::Host::prompt(&lab.engine, &session, input).await.unwrap();
         editor.wait_for_text(&id, &format!("answered {place}")).await;
         api::shift_clock(-600_000 * (place as i64 + 1));
         let answer = editor.prompt(&id, &script(json!([{"text": text}]))).await.unwrap();

@@ -346,7 +346,7 @@ async fn prompts_of_other_clients_are_shown() {
     let session = api::SessionId::parse(&id).unwrap();
     let parts = vec![api::PromptPart::text(script(json!([{"text": "from elsewhere"}])))];
     let input = api::PromptInput { parts, ..api::PromptInput::default() };
-    lab.engine.prompt(&api::Scope::new(lab.cwd()), &session, input).await.unwrap();
+    lab.engine.prompt(&session, input).await.unwrap();
     client.wait_for_text(&id, "from elsewhere").await;
     assert_eq!(client.text(&id), "from elsewhere");
     let asked = client.updates_of_kind(&id, "user_message_chunk");
@@ -371,10 +371,10 @@ async fn a_turn_that_used_up_its_steps_says_so() {
     assert_eq!(stops(&three).await, "max_turn_requests");
     // The same holds for a budget of steps that nobody raises.
     client.request("session/set_mode", json!({"sessionId": id, "modeId": "build"})).await.unwrap();
-    let (scope, session) = (api::Scope::new(lab.cwd()), api::SessionId::parse(&id).unwrap());
-    let used = lab.engine.tree(&scope, &session).await.unwrap().sessions[0].total.steps;
+    let session = api::SessionId::parse(&id).unwrap();
+    let used = lab.engine.tree(&session).await.unwrap().sessions[0].total.steps;
     let budget = api::Budget { steps: Some(used + 1), ..api::Budget::default() };
-    lab.engine.budget(&scope, &session, budget).await.unwrap();
+    lab.engine.budget(&session, budget).await.unwrap();
     assert_eq!(stops(&three).await, "max_turn_requests");
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ::acp::rpc::{ByteSink, ByteSource};
 use ::acp::{AgentOptions, LocalEngine, Login, McpOwners};
-use api::{Environment, Host, SessionId};
+use api::{AgentRuntime, Environment, SessionId};
 use engine::{Engine, WatchdogScope};
 
 use crate::args::Acp;
@@ -15,7 +15,8 @@ use crate::wiring::{self, Interrupt, Invocation};
 pub async fn command(args: &Acp, invocation: &Invocation) -> anyhow::Result<()> {
     let stop = Interrupt::listen()?;
     let script = args.script.clone().or_else(|| invocation.script_file());
-    let (host, engine): (Arc<dyn Host>, Option<Engine>) = match wiring::remote_client(invocation, &args.remote)? {
+    let (host, engine): (Arc<dyn AgentRuntime>, Option<Engine>) = match wiring::remote_client(invocation, &args.remote)?
+    {
         Some((client, _)) => (Arc::new(client), None),
         None => {
             let engine = wiring::open_for_editor(invocation, script.as_deref())?.engine;

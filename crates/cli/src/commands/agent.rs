@@ -3,7 +3,7 @@
 use std::io::Read as _;
 
 use anyhow::Context as _;
-use api::{Agent, AgentMode, Host, Scope};
+use api::{Agent, AgentMode, CatalogHost, Scope};
 use config::{AgentPlace, NewAgent, OPTIONAL_AGENTS, OptionalAgent};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ const MAX_PROMPT: u64 = 1 << 20;
 /// `trefoil agent`.
 pub async fn command(
     command: &args::Agent,
-    host: &dyn Host,
+    host: &dyn CatalogHost,
     local: Option<&LocalEngine>,
     scope: &Scope,
     invocation: &Invocation,
@@ -45,7 +45,7 @@ pub async fn command(
 }
 
 /// Lists the agents, and those that can be installed. `tools`: the names of all tools; unknown on a server.
-async fn list(host: &dyn Host, scope: &Scope, tools: Option<&[String]>, json: bool) -> anyhow::Result<()> {
+async fn list(host: &dyn CatalogHost, scope: &Scope, tools: Option<&[String]>, json: bool) -> anyhow::Result<()> {
     let mut agents = host.agents(scope).await?;
     let optional: Vec<&OptionalAgent> =
         OPTIONAL_AGENTS.iter().filter(|agent| agents.iter().all(|known| known.name != agent.name)).collect();
@@ -109,7 +109,7 @@ fn missing_tool(agent: &str, tool: &str) -> String {
 }
 
 /// Shows an agent as it is in effect, or the file of one that can be installed.
-async fn show(host: &dyn Host, scope: &Scope, name: &str, json: bool) -> anyhow::Result<()> {
+async fn show(host: &dyn CatalogHost, scope: &Scope, name: &str, json: bool) -> anyhow::Result<()> {
     let agents = host.agents(scope).await?;
     let Some(agent) = agents.iter().find(|agent| agent.name == name) else {
         let names = agents.iter().map(|agent| agent.name.as_str());
@@ -169,7 +169,12 @@ fn add(invocation: &Invocation, tools: &[String], name: &str, location: &AgentLo
 }
 
 /// Creates an agent as a markdown file.
-async fn create(host: &dyn Host, scope: &Scope, invocation: &Invocation, args: &CreateAgent) -> anyhow::Result<()> {
+async fn create(
+    host: &dyn CatalogHost,
+    scope: &Scope,
+    invocation: &Invocation,
+    args: &CreateAgent,
+) -> anyhow::Result<()> {
     let prompt = match args.prompt.as_str() {
         "-" => {
             let mut text = String::new();

@@ -1,6 +1,6 @@
 //! `trefoil mcp`: lists MCP servers, changes their configuration, and signs in to them.
 
-use api::{Host, Json, JsonMap, McpConfig, McpStatus, Scope};
+use api::{CatalogHost, Json, JsonMap, McpConfig, McpStatus, Scope};
 use engine::Engine;
 use indexmap::IndexMap;
 use serde_json::json;
@@ -10,7 +10,12 @@ use crate::exit::{Exit, Failure};
 use crate::terminal::{self, one_line, print_json};
 
 /// `trefoil mcp`. The configuration of a server cannot be changed from here.
-pub async fn command(command: &Mcp, host: &dyn Host, local: Option<&Engine>, scope: &Scope) -> anyhow::Result<()> {
+pub async fn command(
+    command: &Mcp,
+    host: &dyn CatalogHost,
+    local: Option<&Engine>,
+    scope: &Scope,
+) -> anyhow::Result<()> {
     match command {
         Mcp::List { json } => list(host, scope, *json).await,
         Mcp::Add(args) => {
@@ -41,7 +46,7 @@ pub async fn command(command: &Mcp, host: &dyn Host, local: Option<&Engine>, sco
     }
 }
 
-async fn list(host: &dyn Host, scope: &Scope, json: bool) -> anyhow::Result<()> {
+async fn list(host: &dyn CatalogHost, scope: &Scope, json: bool) -> anyhow::Result<()> {
     let servers = host.mcp(scope).await?;
     if json {
         return print_json(&servers);
@@ -142,7 +147,7 @@ fn pairs(given: &[String], option: &str) -> anyhow::Result<Option<IndexMap<Strin
     Ok(Some(pairs.ok_or_else(wrong)?).filter(|pairs| !pairs.is_empty()))
 }
 
-async fn auth(host: &dyn Host, scope: &Scope, name: &str) -> anyhow::Result<()> {
+async fn auth(host: &dyn CatalogHost, scope: &Scope, name: &str) -> anyhow::Result<()> {
     let started = host.mcp_auth_start(scope, name).await?;
     if !started.authorization_url.is_empty() {
         terminal::eprint(&format!("Sign in with your browser at\n{}\n", one_line(&started.authorization_url, 4000)));

@@ -1,12 +1,12 @@
 //! `trefoil models`: lists the models that can be used.
 
-use api::{Host, Model, Provider, Scope};
+use api::{CatalogHost, Model, Provider, Scope};
 
 use crate::exit::Failure;
 use crate::terminal::{self, amounts, one_line, print_json};
 
 /// Lists the models, with the default one marked.
-pub async fn list(host: &dyn Host, scope: &Scope, provider: Option<&str>, json: bool) -> anyhow::Result<()> {
+pub async fn list(host: &dyn CatalogHost, scope: &Scope, provider: Option<&str>, json: bool) -> anyhow::Result<()> {
     let mut providers = host.providers(scope).await?;
     if let Some(wanted) = provider {
         let known: Vec<String> = providers.iter().map(|provider| provider.id.clone()).collect();

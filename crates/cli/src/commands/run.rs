@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Host, Scope};
+use api::{Caller, Scope};
 use engine::WatchdogScope;
 
 use super::trust;
@@ -11,6 +11,8 @@ use crate::run::{self, TaskInput};
 use crate::terminal::{self, LineReader, is_interactive};
 use crate::wiring::{self, Interrupt, Invocation, Signal};
 
+/// The name of this program among the callers of a host.
+const CLIENT: &str = "trefoil run";
 /// How many configuration problems are shown; `config check` shows them all.
 const MAX_PROBLEMS: usize = 8;
 
@@ -24,7 +26,7 @@ pub async fn command(args: &Run, invocation: &Invocation) -> anyhow::Result<()> 
     if let Some((client, scope)) = wiring::remote_client(invocation, &args.remote)? {
         // The address may belong to something else, which must not get the task.
         client.identify().await?;
-        let host = Arc::new(client);
+        let host = Arc::new(client.with_caller(Caller::owner(CLIENT)));
         return run::run(args, task, scope, host, LineReader::default(), capabilities, interrupt).await;
     }
     let args = &Run { script: args.script.clone().or_else(|| invocation.script_file()), ..args.clone() };
@@ -45,7 +47,7 @@ pub async fn command(args: &Run, invocation: &Invocation) -> anyhow::Result<()> 
         local = wiring::open(invocation, args.script.as_deref(), interactive)?;
     }
     invocation.start_watchdog(&local.engine, WatchdogScope::Opened);
-    let host: Arc<dyn Host> = Arc::new(local.engine.clone());
+    let host = Arc::new(local.engine.with_caller(Caller::owner(CLIENT)));
     let result = run::run(args, task, scope, host, input, capabilities, interrupt).await;
     local.engine.shutdown().await;
     result

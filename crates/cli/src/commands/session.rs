@@ -75,8 +75,7 @@ pub async fn delete(host: &dyn Host, scope: &Scope, ids: &[String]) -> anyhow::R
         sessions.push(find_session(host, scope, id).await?);
     }
     for session in sessions {
-        let scope = Scope::new(session.directory.clone());
-        host.delete_session(&scope, &session.id).await.with_context(|| format!("cannot delete {}", session.id))?;
+        host.delete_session(&session.id).await.with_context(|| format!("cannot delete {}", session.id))?;
         terminal::say(&format!("deleted {}  {}\n", session.id, one_line(&session.title, 60)));
     }
     Ok(())
@@ -87,7 +86,7 @@ async fn load(host: &dyn Host, scope: &Scope, id: &str) -> anyhow::Result<Export
     let mut pages = Vec::new();
     let mut before = None;
     loop {
-        let page = host.messages(scope, &info.id, ListMessages { limit: Some(PAGE), before }).await?;
+        let page = host.messages(&info.id, ListMessages { limit: Some(PAGE), before }).await?;
         pages.push(page.messages);
         match page.older {
             Some(older) => before = Some(older),
@@ -102,7 +101,7 @@ async fn cost(host: &dyn Host, info: &Session) -> Option<String> {
     if !host.features().tree {
         return info.cost.filter(|cost| cost.0 > 0.0).map(|cost| amounts::dollars(cost.0));
     }
-    let tree = host.tree(&Scope::new(info.directory.clone()), &info.id).await.ok()?;
+    let tree = host.tree(&info.id).await.ok()?;
     let node = tree.sessions.into_iter().next()?;
     let title = node.titling.map(|titling| amounts::price(&titling.used)).filter(|price| !price.is_empty());
     let title = title.map(|price| format!(" ({price} for the title)")).unwrap_or_default();

@@ -1,121 +1,34 @@
 //! `trefoil tree|steer|pause|resume|cancel|budget`: watches and controls subagents from another terminal.
 
-use std::io::{self, IsTerminal as _};
-use std::time::Duration;
+mod watch;
 
-use api::{
-    Bound, Budget, BudgetState, Host, Scope, Session, SteerInput, Subtree, Timestamp, Tree, TreeNode, TreeState, Usd,
-    WatchItem, WatchScope,
-};
-use futures::stream::{Stream, StreamExt as _};
-use tokio::time::{Instant, sleep, sleep_until};
-use tokio_util::sync::CancellationToken;
+use std::sync::Arc;
+
+use api::{Bound, Budget, BudgetState, Host, Scope, Session, SteerInput, Timestamp, Tree, TreeNode, TreeState, Usd};
+use client::SubagentMonitor;
 
 use super::session::find_session;
 use crate::args::Bounds;
 use crate::exit::{Exit, Failure};
-use crate::run::cancelled;
 use crate::terminal::tree_rows::{self, TreeRow};
-use crate::terminal::{self, Style, amounts, escape_json, one_line, plural, print_json};
+use crate::terminal::{self, Style, amounts, one_line, plural, print_json};
 
-/// How long after an event the tree is read, so that one read covers the events that follow at once.
-const DEBOUNCE: Duration = Duration::from_millis(100);
-/// How often the times on the screen advance.
-const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the tree is read without an event: a killed process sends none.
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
+pub use watch::watch;
 
-/// Shows a tree.
-pub async fn show(host: &dyn Host, scope: &Scope, id: &str, json: bool, style: Style) -> anyhow::Result<()> {
-    let (scope, session) = find(host, scope, id).await?;
-    let tree = host.tree(&scope, &session.id).await?;
+/// Shows a tree. A server without trees is asked for its sessions.
+pub async fn show(host: Arc<dyn Host>, scope: &Scope, id: &str, json: bool, style: Style) -> anyhow::Result<()> {
+    let session = find_session(&*host, scope, id).await?;
+    let tree = match host.features().tree {
+        true => host.tree(&session.id).await?,
+        false => {
+            let scope = Scope::new(session.directory);
+            SubagentMonitor::open(host.clone(), scope, session.id).await?.tracker().tree()
+        }
+    };
     if json {
         return print_json(&tree);
     }
     Ok(terminal::print(&lines(&tree, api::now(), style).concat())?)
-}
-
-/// Shows a tree again whenever it changes, until nothing in it works any more.
-pub async fn watch(
-    host: &dyn Host,
-    scope: &Scope,
-    id: &str,
-    json: bool,
-    style: Style,
-    interrupt: CancellationToken,
-) -> anyhow::Result<()> {
-    let (scope, session) = find(host, scope, id).await?;
-    let in_place = !json && io::stdout().is_terminal();
-    // Before the first read, so that no event is missed in between.
-    let mut events = host.watch(WatchScope::All, None).await?;
-    let mut shown = 0;
-    let mut last = None;
-    loop {
-        let tree = host.tree(&scope, &session.id).await?;
-        if in_place {
-            shown = redraw(&lines(&tree, api::now(), style), shown)?;
-        } else if last.as_ref() != Some(&tree.sessions) {
-            let text = match json {
-                true => escape_json(&serde_json::to_string(&tree)?),
-                false => lines(&tree, api::now(), style).concat() + "\n",
-            };
-            terminal::print(&text)?;
-            last = Some(tree.sessions.clone());
-        }
-        if !tree.sessions.iter().any(|node| node.state.is_live()) {
-            return Ok(());
-        }
-        let mut subtree = Subtree::new(session.id.clone(), tree.sessions.iter().map(|node| node.session_id.clone()));
-        let next_poll = Instant::now() + POLL_INTERVAL;
-        loop {
-            tokio::select! {
-                () = interrupt.cancelled() => return Err(cancelled().into()),
-                is_connected = changed(&mut events, &mut subtree) => {
-                    if !is_connected {
-                        events = host.watch(WatchScope::All, None).await?;
-                    }
-                    interrupt.run_until_cancelled(sleep(DEBOUNCE)).await.ok_or_else(cancelled)?;
-                    break;
-                }
-                () = sleep_until(next_poll) => break,
-                () = sleep(REDRAW_INTERVAL), if in_place => shown = redraw(&lines(&tree, api::now(), style), shown)?,
-            }
-        }
-    }
-}
-
-/// Waits until something in a tree may have changed; returns false if the events have ended. Growing text is not a change.
-async fn changed(events: &mut (impl Stream<Item = WatchItem> + Unpin), subtree: &mut Subtree) -> bool {
-    loop {
-        match events.next().await {
-            Some(WatchItem::Frame(frame)) if frame.cursor.is_none() || !subtree.admits(&frame) => {}
-            Some(WatchItem::Frame(_) | WatchItem::Resync(_)) => return true,
-            Some(WatchItem::Lagged) | None => return false,
-        }
-    }
-}
-
-/// Draws lines over the previous ones; returns their number.
-fn redraw(lines: &[String], previous: usize) -> io::Result<usize> {
-    let lines = fit(lines, terminal::height());
-    // A line that wraps would stay behind, so wrapping is off.
-    let text = "\x1b[1A\x1b[K".repeat(previous) + "\x1b[?7l" + &lines.concat() + "\x1b[?7h";
-    terminal::print(&text)?;
-    Ok(lines.len())
-}
-
-/// At most that many lines, because lines that have left the screen cannot be drawn over. The total at the end stays.
-fn fit(lines: &[String], max: usize) -> Vec<String> {
-    match lines {
-        [head @ .., total] if lines.len() > max => {
-            let shown = max.saturating_sub(2);
-            let mut fitting = head[..shown].to_vec();
-            fitting.push(format!("… {} more\n", plural(head.len() - shown, "line")));
-            fitting.push(total.clone());
-            fitting
-        }
-        _ => lines.to_vec(),
-    }
 }
 
 /// The tree as lines: a row for each session, with what it waits for below it, and the total.
@@ -201,17 +114,17 @@ fn totals(tree: &Tree, root: &TreeNode) -> String {
 
 /// Sends a message to a running turn.
 pub async fn steer(host: &dyn Host, scope: &Scope, id: &str, text: &str) -> anyhow::Result<()> {
-    let (scope, session) = find(host, scope, id).await?;
+    let session = find(host, scope, id).await?;
     let input = SteerInput { text: Some(text.to_string()), ..SteerInput::default() };
-    let message = host.steer(&scope, &session.id, input).await?;
+    let message = host.steer(&session.id, input).await?;
     terminal::say(&format!("sent as {message}; the agent reads it at its next step\n"));
     Ok(())
 }
 
 /// Pauses or resumes a tree.
 pub async fn pause(host: &dyn Host, scope: &Scope, id: &str, paused: bool) -> anyhow::Result<()> {
-    let (scope, session) = find(host, scope, id).await?;
-    let changed = host.pause(&scope, &session.id, paused).await?;
+    let session = find(host, scope, id).await?;
+    let changed = host.pause(&session.id, paused).await?;
     terminal::say(match (paused, changed) {
         (true, true) => "paused; running steps finish first\n",
         (true, false) => "it is already paused\n",
@@ -223,8 +136,8 @@ pub async fn pause(host: &dyn Host, scope: &Scope, id: &str, paused: bool) -> an
 
 /// Stops a tree.
 pub async fn cancel(host: &dyn Host, scope: &Scope, id: &str) -> anyhow::Result<()> {
-    let (scope, session) = find(host, scope, id).await?;
-    let stopped = host.cancel(&scope, &session.id).await?.sessions;
+    let session = find(host, scope, id).await?;
+    let stopped = host.cancel(&session.id).await?.sessions;
     if stopped.is_empty() {
         terminal::say("nothing was running\n");
         return Ok(());
@@ -235,8 +148,8 @@ pub async fn cancel(host: &dyn Host, scope: &Scope, id: &str) -> anyhow::Result<
 
 /// Shows or sets a budget.
 pub async fn budget(host: &dyn Host, scope: &Scope, id: &str, bounds: &Bounds) -> anyhow::Result<()> {
-    let (scope, session) = find(host, scope, id).await?;
-    let tree = host.tree(&scope, &session.id).await?;
+    let session = find(host, scope, id).await?;
+    let tree = host.tree(&session.id).await?;
     let known = tree.sessions.into_iter().next().and_then(|node| node.budget);
     let Bounds { cost, tokens, steps, seconds, lift } = *bounds;
     let given = Budget { cost: cost.map(Usd), tokens, steps, seconds };
@@ -251,7 +164,7 @@ pub async fn budget(host: &dyn Host, scope: &Scope, id: &str, bounds: &Bounds) -
         steps: steps.or(old.steps),
         seconds: seconds.or(old.seconds),
     };
-    let set = host.budget(&scope, &session.id, budget).await?;
+    let set = host.budget(&session.id, budget).await?;
     Ok(terminal::print(&if lift {
         "it has no budget any more\n".to_string()
     } else {
@@ -290,15 +203,15 @@ fn budget_text(budget: &BudgetState) -> String {
     bounds.into_iter().filter_map(bound).collect::<Vec<_>>().join(" · ")
 }
 
-/// The session and its directory. The first answer of a server tells whether it supports trees.
-async fn find(host: &dyn Host, scope: &Scope, id: &str) -> anyhow::Result<(Scope, Session)> {
+/// The session. The first answer of a server tells whether it supports trees.
+async fn find(host: &dyn Host, scope: &Scope, id: &str) -> anyhow::Result<Session> {
     let session = find_session(host, scope, id).await?;
     if !host.features().tree {
         return Err(Failure::new(Exit::Failed, "this server cannot do that: it is not Trefoil")
             .hint("OpenCode's own clients can look into its sessions")
             .into());
     }
-    Ok((Scope::new(session.directory.clone()), session))
+    Ok(session)
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub async fn list(engine: &Engine, json: bool) -> anyhow::Result<()> {
 /// Prints the unmerged changes of a worktree.
 pub async fn diff(host: &dyn Host, scope: &Scope, id: &str, stat: bool, json: bool) -> anyhow::Result<()> {
     let session = find_session(host, scope, id).await?;
-    let diff = host.worktree_diff(scope, &session.id).await?;
+    let diff = host.worktree_diff(&session.id).await?;
     if json {
         return print_json(&diff);
     }
@@ -66,7 +66,7 @@ pub async fn diff(host: &dyn Host, scope: &Scope, id: &str, stat: bool, json: bo
 /// Merges the changes of a worktree.
 pub async fn merge(host: &dyn Host, scope: &Scope, id: &str, json: bool) -> anyhow::Result<()> {
     let session = find_session(host, scope, id).await?;
-    let merged = host.worktree_merge(scope, &session.id).await?;
+    let merged = host.worktree_merge(&session.id).await?;
     if json {
         return print_json(&merged);
     }
@@ -83,7 +83,7 @@ pub async fn merge(host: &dyn Host, scope: &Scope, id: &str, json: bool) -> anyh
 /// Discards a worktree with its changes.
 pub async fn discard(host: &dyn Host, scope: &Scope, id: &str, json: bool) -> anyhow::Result<()> {
     let session = find_session(host, scope, id).await?;
-    let discarded = host.worktree_discard(scope, &session.id).await?;
+    let discarded = host.worktree_discard(&session.id).await?;
     if json {
         return print_json(&discarded);
     }

@@ -137,7 +137,8 @@ pub fn detail(tool: &ToolPart, waited: Timestamp) -> String {
         words.push(format!("+{added} -{removed}"));
     }
     let seconds = done.time.end.map_or(0.0, |end| (end - done.time.start - waited) as f64 / 1000.0);
-    if seconds >= 1.0 {
+    // A question does nothing but wait. A transcript of the past cannot tell waits from work.
+    if seconds >= 1.0 && tool.tool != "question" {
         words.push(format!("{seconds:.1} s"));
     }
     words.join(" · ")

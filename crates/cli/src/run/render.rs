@@ -4,12 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use api::{
     EventBody, Json, Message, MessageId, Part, PartId, SessionId, SessionStatus, StepFinishPart, Timestamp, Todo,
-    ToolPart, ToolState, TreeNode,
+    ToolPart, ToolState, TreeNode, task_session,
 };
 
 use super::call::{INVALID, RunningCall, detail, exit_code, is_known, label, split_note};
 use super::markdown::Markdown;
-use super::subagents::child_session;
 use super::waits::AnswerWaits;
 use crate::terminal::amounts::{self, thousands};
 use crate::terminal::{Style, diff, one_line, plural, wrap_lines};
@@ -254,7 +253,7 @@ impl Renderer {
 
     fn tool(&mut self, tool: &ToolPart, out: &mut Vec<Piece>) {
         let label = label(tool);
-        let is_tracked = self.subagents_tracked && child_session(tool).is_some();
+        let is_tracked = self.subagents_tracked && task_session(tool).is_some();
         self.running.retain(|call| call.part != tool.head.id);
         match &tool.state {
             ToolState::Pending(_) | ToolState::Running(_) => {

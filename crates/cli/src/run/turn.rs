@@ -177,7 +177,7 @@ impl Turn {
         if !self.options.on_terminal || self.options.json || !self.host.features().tree {
             return None;
         }
-        self.host.tree(&self.scope, &self.session).await.ok()?.sessions.into_iter().next()
+        self.host.tree(&self.session).await.ok()?.sessions.into_iter().next()
     }
 
     /// Takes the turn's totals from the ledger. Waits for a title that is being made, because it counts too.
@@ -221,7 +221,7 @@ impl Turn {
             return false;
         }
         let query = ListMessages { limit: Some(MAX_REREAD), before: None };
-        let page = self.host.messages(&self.scope, &self.session, query).await.unwrap_or_default();
+        let page = self.host.messages(&self.session, query).await.unwrap_or_default();
         let answers = page.messages.iter().filter(|m| m.info.as_assistant().is_some_and(|m| m.parent_id == *prompt));
         !answers.into_iter().any(has_content)
     }
@@ -306,7 +306,7 @@ impl Turn {
         if self.subagents.is_empty() && !is_resumed || self.flags.cancelled || self.blocked.is_some() {
             return false;
         }
-        let waits = match self.host.background(&self.scope, &self.session, false).await {
+        let waits = match self.host.background(&self.session, false).await {
             Ok(waits) => waits,
             Err(error) if self.subagents.has_live() => {
                 let error = api::strip_control(&error.to_string()).into_owned();
@@ -317,22 +317,20 @@ impl Turn {
         };
         // The event of the waiting turn may not have arrived yet.
         self.busy |= waits;
-        waits
-            || is_resumed
-            || self.host.waiting(&self.scope, &self.session).await.is_ok_and(|waiting| !waiting.is_empty())
+        waits || is_resumed || self.host.waiting(&self.session).await.is_ok_and(|waiting| !waiting.is_empty())
     }
 
     /// Whether nothing in the session's tree runs or is about to.
     async fn is_tree_idle(&self) -> bool {
         !self.busy
             && !self.subagents.has_live()
-            && self.host.waiting(&self.scope, &self.session).await.is_ok_and(|waiting| waiting.is_empty())
+            && self.host.waiting(&self.session).await.is_ok_and(|waiting| waiting.is_empty())
     }
 
     /// The newest answer of the session.
     async fn last_answer(&self, known: Option<MessageWithParts>) -> anyhow::Result<MessageWithParts> {
         let query = ListMessages { limit: Some(MAX_REREAD), before: None };
-        let page = self.host.messages(&self.scope, &self.session, query).await?;
+        let page = self.host.messages(&self.session, query).await?;
         let newest = page.messages.into_iter().rev().find(|message| message.info.as_assistant().is_some());
         newest.or(known).ok_or_else(|| Failure::new(Exit::Failed, "the session has no answer").into())
     }
@@ -364,7 +362,7 @@ impl Turn {
     /// Handles the stored state of this turn again; nothing is shown twice.
     async fn reread(&mut self) -> anyhow::Result<()> {
         let query = ListMessages { limit: Some(MAX_REREAD), before: None };
-        let page = self.host.messages(&self.scope, &self.session, query).await?;
+        let page = self.host.messages(&self.session, query).await?;
         for message in page.messages {
             if self.options.prompt.as_ref().is_some_and(|prompt| message.info.id() < prompt) {
                 continue;
@@ -393,7 +391,7 @@ impl Turn {
     async fn load_subagents(&mut self) -> anyhow::Result<()> {
         let mut parents = vec![self.session.clone()];
         while let Some(parent) = parents.pop() {
-            for child in self.host.children(&self.scope, &parent).await? {
+            for child in self.host.children(&parent).await? {
                 if self.subagents.add(&child) {
                     parents.push(child.id);
                 }
@@ -408,7 +406,7 @@ impl Turn {
         if self.recovered {
             return true;
         }
-        let waiting = self.host.waiting(&self.scope, &self.session).await.unwrap_or_default();
+        let waiting = self.host.waiting(&self.session).await.unwrap_or_default();
         waiting.first().is_none_or(|first| self.options.sends && self.options.prompt.as_ref() == Some(first))
     }
 
@@ -420,7 +418,7 @@ impl Turn {
             self.handle_event(&EventBody::QuestionAsked(Box::new(request))).await?;
         }
         if self.host.features().tree {
-            let tree = self.host.tree(&self.scope, &self.session).await?;
+            let tree = self.host.tree(&self.session).await?;
             for blocked in tree.sessions.into_iter().filter_map(|node| node.blocked) {
                 self.wait_for_budget(&blocked).await?;
             }
@@ -451,7 +449,7 @@ impl Turn {
             }
             // Nobody reads the answer any more, so the work stops.
             if self.owns_turn().await {
-                let _ = tokio::time::timeout(STOP_WAIT, self.host.abort(&self.scope, &self.session)).await;
+                let _ = tokio::time::timeout(STOP_WAIT, self.host.abort(&self.session)).await;
             }
             return Err(stdout_failed(error));
         }
@@ -602,8 +600,8 @@ impl Turn {
     /// Answers a request. Returns whether the answer was accepted.
     async fn reply(&mut self, reply: Reply) -> bool {
         let result = match reply {
-            Reply::Permission(id, reply) => self.host.reply_permission(&self.scope, &id, reply).await,
-            Reply::Question(id, answers) => self.host.reply_question(&self.scope, &id, answers).await,
+            Reply::Permission(id, reply) => self.host.reply_permission(&id, reply).await,
+            Reply::Question(id, answers) => self.host.reply_question(&id, answers).await,
         };
         match result {
             Ok(()) => return true,
@@ -653,17 +651,17 @@ impl Turn {
 
     /// Whether the prompt is stored and waits for its answer.
     async fn is_stored(&self) -> bool {
-        let waiting = self.host.waiting(&self.scope, &self.session).await.unwrap_or_default();
+        let waiting = self.host.waiting(&self.session).await.unwrap_or_default();
         waiting.iter().any(|id| Some(id) == self.options.prompt.as_ref())
     }
 
     fn stop(&mut self) {
         self.deadline = Some(tokio::time::Instant::now() + STOP_WAIT);
-        let (host, scope, session) = (Arc::clone(&self.host), self.scope.clone(), self.session.clone());
+        let (host, session) = (Arc::clone(&self.host), self.session.clone());
         tokio::spawn(async move {
             let started = Instant::now();
             while started.elapsed() < STOP_WAIT {
-                match host.abort(&scope, &session).await {
+                match host.abort(&session).await {
                     Ok(true) => return,
                     Ok(false) => tokio::time::sleep(ABORT_RETRY_DELAY).await,
                     Err(error) => {

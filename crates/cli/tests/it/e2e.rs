@@ -20,4 +20,5 @@ mod signals;
 mod space;
 mod subagents;
 mod terminal;
+mod tree_watch;
 mod worktrees;

@@ -1,17 +1,13 @@
 //! One connection to an event stream, from its opening to its end.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use api::{Cursor, HostError, WatchScope};
-use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use api::{Cursor, HostError, SessionId};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, Response};
-use sse_stream::{Sse, SseByteStream};
 use tokio::time::timeout;
+use web::{EventTooLarge, SseDecoder, SseEvent};
 
 use crate::Client;
 use crate::error::RequestError;
@@ -19,20 +15,38 @@ use crate::error::RequestError;
 /// The longest event, in bytes. A stream that exceeds it is broken or hostile.
 const MAX_EVENT: usize = 16 << 20;
 
+/// The field with the turn of an event, which only Trefoil sends.
+const TURN_FIELD: &str = "turn";
+
+/// One of a server's event streams.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// That of a directory.
+    Directory(String),
+    /// That of everything, where each event names its directory.
+    Global,
+    /// That of a session and its descendants, which only Trefoil has.
+    Tree(SessionId),
+}
+
 /// An open event stream.
 pub(crate) struct Connection {
-    events: BoxStream<'static, Result<Sse, sse_stream::Error>>,
-    /// Bytes received since the last complete event.
-    unparsed: Arc<AtomicUsize>,
-    first: Option<Sse>,
+    response: Response,
+    /// How long the server may send nothing.
+    silence: Duration,
+    decoder: SseDecoder,
+    /// Events that are decoded, but not yet returned.
+    ready: VecDeque<SseEvent>,
+    is_event_too_large: bool,
 }
 
 impl Connection {
     /// Connects and waits for the first event, because the server has subscribed only then.
-    pub async fn open(client: &Client, scope: &WatchScope, after: Option<&Cursor>) -> Result<Self, HostError> {
-        let mut request = match scope {
-            WatchScope::Directory(directory) => client.request(Method::GET, &["event"]).query("directory", directory),
-            WatchScope::All | WatchScope::Session(_) => client.request(Method::GET, &["global", "event"]),
+    pub async fn open(client: &Client, source: &Source, after: Option<&Cursor>) -> Result<Self, HostError> {
+        let mut request = match source {
+            Source::Directory(directory) => client.request(Method::GET, &["event"]).query("directory", directory),
+            Source::Tree(root) => client.request(Method::GET, &["session", root.as_str(), "tree", "event"]),
+            Source::Global => client.request(Method::GET, &["global", "event"]),
         };
         request = request.header("accept", "text/event-stream");
         if let Some(cursor) = after {
@@ -49,9 +63,15 @@ impl Connection {
                 );
                 return Err(RequestError::Refused(HostError::Failed(text)));
             }
-            let mut connection = Self::read_stream(response, client.inner.timeouts.stream_silence);
+            let mut connection = Self {
+                response,
+                silence: client.inner.timeouts.stream_silence,
+                decoder: SseDecoder::new(MAX_EVENT).with_extension(TURN_FIELD),
+                ready: VecDeque::new(),
+                is_event_too_large: false,
+            };
             match connection.next().await {
-                Some(Ok(event)) => connection.first = Some(event),
+                Some(Ok(event)) => connection.ready.push_front(event),
                 Some(Err(error)) => return Err(stream_error(&request.line(), &error)),
                 None => return Err(stream_error(&request.line(), &"it ended immediately")),
             }
@@ -60,49 +80,35 @@ impl Connection {
         Ok(timeout(limit, open).await.unwrap_or_else(|_| Err(request.timed_out(limit)))?)
     }
 
-    fn read_stream(response: Response, silence: Duration) -> Self {
-        let unparsed = Arc::new(AtomicUsize::new(0));
-        let counter = unparsed.clone();
-        let chunks = stream::unfold(Some(response), move |response| {
-            let counter = counter.clone();
-            async move {
-                let mut response = response?;
-                let chunk = match timeout(silence, response.chunk()).await {
-                    Ok(Ok(chunk)) => chunk.map(Ok)?,
-                    Ok(Err(error)) => Err(std::io::Error::other(error)),
-                    Err(_) => Err(std::io::Error::other(format!("silent for {silence:?}"))),
-                };
-                let chunk: Result<Bytes, std::io::Error> = chunk.and_then(|bytes| {
-                    let unparsed = counter.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len();
-                    let fits = unparsed <= MAX_EVENT;
-                    fits.then_some(bytes)
-                        .ok_or_else(|| std::io::Error::other(format!("an event beyond {MAX_EVENT} bytes")))
-                });
-                let rest = chunk.is_ok().then_some(response);
-                Some((chunk, rest))
+    /// The next event, or `None` once the server has closed the stream. After an error nothing more can be read.
+    pub async fn next(&mut self) -> Option<Result<SseEvent, String>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(Ok(event));
             }
-        });
-        Self { events: SseByteStream::new(Box::pin(chunks)).boxed(), unparsed, first: None }
-    }
-
-    /// The next event, or `None` once the server has closed the stream.
-    pub async fn next(&mut self) -> Option<Result<Sse, sse_stream::Error>> {
-        if let Some(first) = self.first.take() {
-            return Some(Ok(first));
+            let chunk = match timeout(self.silence, self.response.chunk()).await {
+                Ok(Ok(chunk)) => chunk?,
+                Ok(Err(error)) => return Some(Err(web::root_cause(&error).to_string())),
+                Err(_) => return Some(Err(format!("silent for {:?}", self.silence))),
+            };
+            let ready = &mut self.ready;
+            let mut sink = |event| -> Result<(), EventTooLarge> {
+                ready.push_back(event);
+                Ok(())
+            };
+            if let Err(error) = self.decoder.push(&chunk, &mut sink) {
+                self.is_event_too_large = true;
+                return Some(Err(error.to_string()));
+            }
         }
-        let next = self.events.next().await;
-        if matches!(next, Some(Ok(_))) {
-            self.unparsed.store(0, Ordering::Relaxed);
-        }
-        next
     }
 
     /// Whether the stream broke because of an event that is too large and would come again.
     pub fn is_event_too_large(&self) -> bool {
-        self.unparsed.load(Ordering::Relaxed) > MAX_EVENT
+        self.is_event_too_large
     }
 }
 
 fn stream_error(request_line: &str, why: &dyn std::fmt::Display) -> RequestError {
-    RequestError::Connection(HostError::Failed(format!("The event stream {request_line} broke: {why}")))
+    RequestError::Connection(HostError::Unavailable(format!("The event stream {request_line} broke: {why}")))
 }

@@ -4,15 +4,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Cursor, Event, Frame, HostError, WatchItem, WatchScope};
+use api::{Cursor, Event, Frame, HostError, SessionId, Subtree, TurnId, WatchItem, WatchScope};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use sse_stream::Sse;
 use tokio::time::sleep;
+use web::SseEvent;
 
-use super::connection::Connection;
+use super::connection::{Connection, Source};
 use crate::Client;
+use crate::monitor::read;
 use crate::wire::{self, Envelope};
 
 /// The delay before the first attempt to reconnect; it doubles with each …
@@ -22,7 +23,8 @@ const MAX_DELAY: Duration = Duration::from_secs(5);
 
 struct WatchStream {
     client: Client,
-    scope: WatchScope,
+    source: Source,
+    filter: Filter,
     connection: Option<Connection>,
     /// Everything up to here was received.
     cursor: Option<Cursor>,
@@ -42,7 +44,23 @@ pub(crate) async fn watch(
     scope: WatchScope,
     after: Option<Cursor>,
 ) -> Result<BoxStream<'static, WatchItem>, HostError> {
-    let connection = Connection::open(&client, &scope, after.as_ref()).await?;
+    if matches!(scope, WatchScope::Subtree(_) | WatchScope::Turn(_)) {
+        // OpenCode has no stream for these.
+        client.detect().await?;
+    }
+    let (source, mut filter) = match scope {
+        WatchScope::All => (Source::Global, Filter::Nothing),
+        WatchScope::Directory(directory) => (Source::Directory(directory), Filter::Nothing),
+        WatchScope::Session(_) => (Source::Global, Filter::Within(scope)),
+        WatchScope::Subtree(root) if client.is_trefoil() => (Source::Tree(root), Filter::Nothing),
+        WatchScope::Subtree(root) => (Source::Global, Filter::Subtree(Subtree::new(root.clone(), []), root)),
+        WatchScope::Turn(TurnId { ref session, .. }) if client.is_trefoil() => {
+            (Source::Tree(session.clone()), Filter::Within(scope))
+        }
+        WatchScope::Turn(_) => return Err(HostError::Unsupported("Watching one turn")),
+    };
+    let connection = Connection::open(&client, &source, after.as_ref()).await?;
+    filter.refresh(&client).await?;
     let wants_resume = after.is_some();
     let mut pending = VecDeque::new();
     let cursor = after.filter(|_| client.is_trefoil());
@@ -50,9 +68,47 @@ pub(crate) async fn watch(
         pending.push_back(WatchItem::Resync(format!("{} does not keep past events", client.inner.display_name)));
     }
     let connection = Some(connection);
-    let watch =
-        WatchStream { client, scope, connection, cursor, pending, attempts: 0, is_resumed: false, is_resynced: false };
+    let watch = WatchStream {
+        client,
+        source,
+        filter,
+        connection,
+        cursor,
+        pending,
+        attempts: 0,
+        is_resumed: false,
+        is_resynced: false,
+    };
     Ok(stream::unfold(watch, |mut watch| async move { Some((watch.next().await, watch)) }).boxed())
+}
+
+/// What of a stream is passed on.
+enum Filter {
+    /// Everything.
+    Nothing,
+    /// The events within a scope.
+    Within(WatchScope),
+    /// The events of a session and its descendants, on a server that cannot tell.
+    Subtree(Subtree, SessionId),
+}
+
+impl Filter {
+    /// Reads what the filter depends on. Must follow each connection, because events may be missing before it.
+    async fn refresh(&mut self, client: &Client) -> Result<(), HostError> {
+        if let Self::Subtree(subtree, root) = self {
+            let (sessions, _) = read::walk(client, root).await?;
+            *subtree = Subtree::new(root.clone(), sessions.into_iter().map(|session| session.id));
+        }
+        Ok(())
+    }
+
+    fn admits(&mut self, frame: &Frame) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Within(scope) => frame.within(scope),
+            Self::Subtree(subtree, _) => subtree.admits(frame),
+        }
+    }
 }
 
 impl WatchStream {
@@ -67,8 +123,7 @@ impl WatchStream {
                 Some(connection) => match connection.next().await {
                     Some(Ok(event)) => self.receive(event),
                     end => {
-                        let why =
-                            end.and_then(Result::err).map_or_else(|| "closed".to_owned(), |error| error.to_string());
+                        let why = end.and_then(Result::err).unwrap_or_else(|| "closed".to_owned());
                         tracing::debug!(server = self.client.inner.display_name, why, "event stream ended");
                         if connection.is_event_too_large() {
                             self.cursor = None;
@@ -83,7 +138,12 @@ impl WatchStream {
     async fn reconnect(&mut self) {
         sleep(reconnect_delay(self.attempts)).await;
         self.attempts = self.attempts.saturating_add(1);
-        match Connection::open(&self.client, &self.scope, self.cursor.as_ref()).await {
+        let open = async {
+            let connection = Connection::open(&self.client, &self.source, self.cursor.as_ref()).await?;
+            self.filter.refresh(&self.client).await?;
+            Ok::<_, HostError>(connection)
+        };
+        match open.await {
             Ok(connection) => {
                 self.connection = Some(connection);
                 if self.cursor.is_none() || !self.client.is_trefoil() {
@@ -100,15 +160,17 @@ impl WatchStream {
         }
     }
 
-    fn receive(&mut self, sse: Sse) {
+    fn receive(&mut self, sse: SseEvent) {
         let cursor: Option<Cursor> = sse.id.as_deref().and_then(|id| id.parse().ok());
         if cursor.is_some() {
             self.cursor.clone_from(&cursor);
         }
-        let Some(data) = sse.data else { return };
-        let (directory, project, json) = match &self.scope {
-            WatchScope::Directory(directory) => (directory.as_str().into(), "".into(), Bytes::from(data)),
-            WatchScope::All | WatchScope::Session(_) => match serde_json::from_str::<Envelope<'_>>(&data) {
+        let data = sse.data;
+        let turn = sse.extension.as_deref().and_then(|turn| TurnId::parse(turn).ok());
+        let (directory, project, json) = match &self.source {
+            Source::Directory(directory) => (directory.as_str().into(), "".into(), Bytes::from(data)),
+            Source::Tree(_) => ("".into(), "".into(), Bytes::from(data)),
+            Source::Global => match serde_json::from_str::<Envelope<'_>>(&data) {
                 Ok(envelope) => {
                     let json = Bytes::copy_from_slice(envelope.payload.get().as_bytes());
                     (Arc::<str>::from(&*envelope.directory), Arc::<str>::from(&*envelope.project), json)
@@ -116,7 +178,7 @@ impl WatchStream {
                 Err(error) => return log_unreadable(&data, &error),
             },
         };
-        let kind = wire::event_type(&json);
+        let kind = Event::type_of(&json);
         let after_resync = std::mem::take(&mut self.is_resynced);
         match kind.as_deref() {
             Some("server.connected") if !self.is_resumed => return,
@@ -135,8 +197,10 @@ impl WatchStream {
         }
         match serde_json::from_slice::<Event>(&json) {
             Ok(event) => {
+                self.client.inner.directories.observe(&event.body, &directory);
                 let frame = Frame::new(cursor, directory, project, Arc::new(event), json);
-                if !matches!(self.scope, WatchScope::Session(_)) || frame.within(&self.scope) {
+                let frame = frame.of_turn(turn.map(|turn| turn.number));
+                if self.filter.admits(&frame) {
                     self.pending.push_back(WatchItem::Frame(frame));
                 }
             }

@@ -2,36 +2,46 @@
 
 use std::collections::HashSet;
 
-use api::{Host, HostError, HostFuture, ListMessages, MessageWithParts, Scope, Session, SessionId, SessionStatus};
+use api::{
+    Ask, Host, HostError, HostFuture, ListMessages, MessageWithParts, Scope, Session, SessionId, SessionSnapshot,
+    SessionStatus, TreeSnapshot, TreeTracker,
+};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use indexmap::{IndexMap, IndexSet};
 
-use super::event::Ask;
-use super::tree::{MAX_SESSIONS, SessionSnapshot, TreeSnapshot};
-
 /// The most concurrent requests.
 const MAX_CONCURRENT: usize = 8;
-/// How many of a session's newest messages are read.
-pub(super) const MAX_MESSAGES: usize = 100;
 
 /// Reads a tree. A missing root is [`HostError::NotFound`].
 ///
 /// Turns continue meanwhile. A reader that has followed the events since before the read receives everything that the
 /// read was too early for.
 pub(super) async fn read_tree(host: &dyn Host, scope: &Scope, root: &SessionId) -> Result<TreeSnapshot, HostError> {
-    let (sessions, truncated) = walk(host, scope, root).await?;
+    let (sessions, truncated) = walk(host, root).await?;
     let scopes: IndexSet<Scope> = sessions.iter().map(|session| within(scope, session)).collect();
     let before = statuses(host, &scopes).await?;
-    let messages =
-        send_all(sessions.iter().map(|session| messages(host, within(scope, session), &session.id).boxed())).await?;
+    let messages = send_all(sessions.iter().map(|session| messages(host, &session.id).boxed())).await?;
     let asks = asks(host, &scopes).await?;
     let mut after = statuses(host, &scopes).await?;
     let sessions = sessions.into_iter().zip(messages).filter_map(|(session, messages)| {
         let status = after.shift_remove(&session.id).or_else(|| before.get(&session.id).cloned());
         Some(SessionSnapshot { status: status.unwrap_or(SessionStatus::Idle), session, messages: messages? })
     });
-    Ok(TreeSnapshot { sessions: sessions.collect(), asks, truncated })
+    let sessions: Vec<SessionSnapshot> = sessions.collect();
+    let tree = match host.features().tree {
+        true => Some(host.tree(root).await?),
+        false => None,
+    };
+    Ok(TreeSnapshot { sessions, asks, tree, truncated })
+}
+
+/// Whether the host agrees with a tracker on who works.
+pub(super) async fn statuses_match(host: &dyn Host, scope: &Scope, tracker: &TreeTracker) -> Result<bool, HostError> {
+    let within = |directory: &str| Scope { directory: directory.to_owned(), workspace: scope.workspace.clone() };
+    let scopes: IndexSet<Scope> = tracker.directories().into_iter().map(within).collect();
+    let working = statuses(host, &scopes).await?;
+    Ok(tracker.session_ids().all(|id| tracker.is_live(id) == Some(working.contains_key(id))))
 }
 
 /// A child may work in its own directory.
@@ -40,18 +50,17 @@ fn within(scope: &Scope, session: &Session) -> Scope {
 }
 
 /// The root and its descendants, level by level, and whether some are missing.
-async fn walk(host: &dyn Host, scope: &Scope, root: &SessionId) -> Result<(Vec<Session>, bool), HostError> {
-    let mut found = vec![host.session(scope, root).await?];
+pub(crate) async fn walk(host: &dyn Host, root: &SessionId) -> Result<(Vec<Session>, bool), HostError> {
+    let mut found = vec![host.session(root).await?];
     let mut known: HashSet<SessionId> = HashSet::from([root.clone()]);
     let mut level = 0;
     while level < found.len() {
         let parents = found[level..].iter();
-        let children =
-            send_all(parents.map(|session| children(host, within(scope, session), &session.id).boxed())).await?;
+        let children = send_all(parents.map(|session| children(host, &session.id).boxed())).await?;
         level = found.len();
         found.extend(children.into_iter().flatten().filter(|child| known.insert(child.id.clone())));
-        if found.len() > MAX_SESSIONS {
-            found.truncate(MAX_SESSIONS);
+        if found.len() > TreeTracker::MAX_SESSIONS {
+            found.truncate(TreeTracker::MAX_SESSIONS);
             return Ok((found, true));
         }
     }
@@ -64,8 +73,8 @@ async fn send_all<'a, T>(requests: impl Iterator<Item = HostFuture<'a, T>>) -> R
     stream::iter(requests.collect::<Vec<_>>()).buffered(MAX_CONCURRENT).try_collect().await
 }
 
-async fn children(host: &dyn Host, scope: Scope, id: &SessionId) -> Result<Vec<Session>, HostError> {
-    let mut children = ignore_not_found(host.children(&scope, id).await)?.unwrap_or_default();
+async fn children(host: &dyn Host, id: &SessionId) -> Result<Vec<Session>, HostError> {
+    let mut children = ignore_not_found(host.children(id).await)?.unwrap_or_default();
     if host.features().tree {
         // Trefoil lists them in the order of their creation.
         return Ok(children);
@@ -74,9 +83,9 @@ async fn children(host: &dyn Host, scope: Scope, id: &SessionId) -> Result<Vec<S
     Ok(children)
 }
 
-async fn messages(host: &dyn Host, scope: Scope, id: &SessionId) -> Result<Option<Vec<MessageWithParts>>, HostError> {
-    let query = ListMessages { limit: Some(MAX_MESSAGES), before: None };
-    Ok(ignore_not_found(host.messages(&scope, id, query).await)?.map(|page| page.messages))
+async fn messages(host: &dyn Host, id: &SessionId) -> Result<Option<Vec<MessageWithParts>>, HostError> {
+    let query = ListMessages { limit: Some(TreeTracker::MAX_MESSAGES), before: None };
+    Ok(ignore_not_found(host.messages(id, query).await)?.map(|page| page.messages))
 }
 
 async fn statuses(host: &dyn Host, scopes: &IndexSet<Scope>) -> Result<IndexMap<SessionId, SessionStatus>, HostError> {

@@ -4,16 +4,20 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use api::{Event, EventBody, Message, MessageError, MessageWithParts, Part, Session, SessionId, SessionStatus, Usd};
+use api::{
+    Ask, Event, EventBody, Message, MessageError, MessageWithParts, Part, Session, SessionId, SessionSnapshot,
+    SessionStatus, SessionUsage, SubagentState, SubagentTree, TreeChange, TreeSnapshot, TreeTracker, TurnOutcome, Usd,
+};
 use indexmap::IndexMap;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::event::*;
+use super::event::MonitorEvent;
 use super::throttle::ProgressThrottle;
-use super::tree::{MAX_SESSIONS, SessionSnapshot, Tree, TreeSnapshot};
+
+const MAX_SESSIONS: usize = TreeTracker::MAX_SESSIONS;
 
 const SCENARIOS: [&str; 9] = [
     "06_task_general",
@@ -26,6 +30,45 @@ const SCENARIOS: [&str; 9] = [
     "32_task_background",
     "33_task_promote_background",
 ];
+
+/// A tracker whose changes are read as a monitor's events.
+struct Tree {
+    root: SessionId,
+    tracker: TreeTracker,
+}
+
+impl Tree {
+    fn new(root: SessionId, snapshot: TreeSnapshot) -> Self {
+        Self { tracker: TreeTracker::from_snapshot(root.clone(), snapshot, 0), root }
+    }
+
+    fn apply(&mut self, event: &Event) -> Vec<MonitorEvent> {
+        let changes = self.tracker.apply(&event.body, 0);
+        self.events(changes)
+    }
+
+    fn resync(&mut self, snapshot: TreeSnapshot, is_recheck: bool) -> Vec<MonitorEvent> {
+        let changes = self.tracker.resync(snapshot, is_recheck, 0);
+        self.events(changes)
+    }
+
+    fn events(&self, changes: Vec<TreeChange>) -> Vec<MonitorEvent> {
+        let below = changes.into_iter().filter(|change| *change.session_id() != self.root);
+        below.filter_map(MonitorEvent::of).collect()
+    }
+
+    fn snapshot(&self) -> SubagentTree {
+        self.tracker.snapshot()
+    }
+
+    fn is_uncertain(&self) -> bool {
+        self.tracker.is_uncertain()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.tracker.is_gone()
+    }
+}
 
 /// What a server knows after some events: an independent fold over them, without what is never stored.
 #[derive(Default)]
@@ -81,7 +124,8 @@ impl ServerState {
             messages: self.messages.get(&session.id).map(|rows| rows.values().cloned().collect()).unwrap_or_default(),
             session: session.clone(),
         };
-        TreeSnapshot { sessions: self.sessions.values().map(row).collect(), asks: self.asks.clone(), truncated: false }
+        let sessions = self.sessions.values().map(row).collect();
+        TreeSnapshot { sessions, asks: self.asks.clone(), ..TreeSnapshot::default() }
     }
 }
 
@@ -209,6 +253,43 @@ fn progress_has_current_tool_text_and_figures() {
     assert_eq!((child.total.cost, root.total.cost), (Usd(393_000.0), Usd(917_000.0)));
     assert_eq!(child.total.tokens.output, 60);
     assert_eq!(root.progress.usage.tokens.output + child.total.tokens.output, root.total.tokens.output);
+}
+
+/// Recorded events lead to the same nodes as reading what they lead to: OpenCode has no tree to read.
+#[test]
+fn events_and_reads_agree_on_who_works() {
+    for scenario in SCENARIOS {
+        let events = recorded(scenario);
+        let mut live = new_tree(events);
+        play(&mut live, &events[1..]);
+        let read = Tree::new(live.root.clone(), ServerState::after(events).read());
+        let nodes = |tree: &Tree| {
+            let nodes = tree.tracker.tree().sessions.into_iter();
+            nodes.map(|node| (node.session_id, node.parent_id, node.depth, node.state.is_live())).collect::<Vec<_>>()
+        };
+        assert_eq!(nodes(&live), nodes(&read), "{scenario}");
+    }
+}
+
+/// OpenCode tells which subagents work in the background, and what for, only in the calls that start them.
+#[test]
+fn recorded_calls_say_who_works_in_the_background() {
+    for (scenario, background, task) in [
+        ("06_task_general", false, "Continue"),
+        ("32_task_background", true, "BG job"),
+        ("33_task_promote_background", true, "Slow job"),
+    ] {
+        let events = recorded(scenario);
+        let mut live = new_tree(events);
+        play(&mut live, &events[1..]);
+        let read = Tree::new(live.root.clone(), ServerState::after(events).read());
+        for tree in [live, read] {
+            let child = tree.tracker.tree().sessions.remove(1);
+            let known = (child.background, tree.tracker.task(&child.session_id));
+            assert_eq!(known, (background, Some(task)), "{scenario}");
+            assert_eq!(tree.tracker.task_call(&child.session_id), None, "the call has ended");
+        }
+    }
 }
 
 proptest! {
@@ -453,7 +534,7 @@ fn asks_that_change_during_a_gap_are_reported() {
     let read = |asks: Vec<Ask>| {
         let busy = |session| SessionSnapshot { session, status: SessionStatus::Busy, messages: Vec::new() };
         let sessions = vec![busy(session("ses_root", None)), busy(session("ses_a", Some("ses_root")))];
-        TreeSnapshot { sessions, asks, truncated: false }
+        TreeSnapshot { sessions, asks, ..TreeSnapshot::default() }
     };
     let emitted = tree.resync(read(vec![ask("per_1")]), false);
     assert!(matches!(&emitted[..], [MonitorEvent::ChildAsked { ask, .. }] if ask.id() == "per_1"), "{emitted:?}");

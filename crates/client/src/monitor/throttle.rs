@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use api::SessionId;
+use api::{Progress, SessionId};
 use indexmap::IndexMap;
 use tokio::time::Instant;
 
-use super::event::{MonitorEvent, Progress};
+use super::event::MonitorEvent;
 
 /// Holds back the progress of each session for an interval, and nothing else.
 pub(super) struct ProgressThrottle {

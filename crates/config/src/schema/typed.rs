@@ -2,85 +2,138 @@
 
 use std::fmt;
 
-use api::{AgentMode, Budget, Json, JsonMap, ModelStatus, Ruleset};
+use api::{Budget, Json, JsonMap, Ruleset};
 use indexmap::IndexMap;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use crate::problem::Problem;
-use crate::schema::AGENT_FIELDS;
+use crate::schema::Shape::{Any, Count, Either, Flag, List, Map, Object, Open, Permission, Text, Tools, Word};
+use crate::schema::agent::{self, AgentConfig, BUDGET};
+use crate::schema::provider::ProviderConfig;
+use crate::schema::section::section;
+use crate::schema::unread::{COMPACTION, EXPERIMENTAL, FORMATTER, IMAGE, LSP, MCP, REFERENCE, SERVER};
 
-/// The configuration in effect. Its strings may contain secrets, so its `Debug` output reveals nothing.
-#[derive(Clone, Default)]
-pub struct Config {
-    /// The model, `provider/model`.
-    pub model: Option<String>,
-    /// The model for titles and similar tasks.
-    pub small_model: Option<String>,
-    /// The agent for prompts that name none.
-    pub default_agent: Option<String>,
-    /// The maximum nesting depth of subagents.
-    pub subagent_depth: Option<u32>,
-    /// Further limits for subagents.
-    pub subagents: SubagentsConfig,
-    /// What happens to a request that nobody answers.
-    pub ask: AskConfig,
-    /// Which environment variables programs get.
-    pub env: EnvConfig,
-    /// The name by which the user is addressed.
-    pub username: Option<String>,
-    /// The shell that runs commands.
-    pub shell: Option<String>,
-    /// `DEBUG`, `INFO`, `WARN` or `ERROR`.
-    pub log_level: Option<String>,
-    /// Whether undo is on.
-    pub snapshot: Option<bool>,
-    /// `manual`, `auto` or `disabled`.
-    pub share: Option<String>,
-    /// A boolean or `notify`.
-    pub autoupdate: Option<Json>,
-    /// The rules of all files, including those of `tools`; the last match wins.
-    pub permission: Option<Ruleset>,
-    /// Rules that can only make decisions stricter: the engine takes the maximum of them and the ordinary ones. Every
-    /// matching one counts, regardless of order. They come from untrusted repositories, and stand in for denials that
-    /// an unreadable file may have contained.
-    pub tighten: Ruleset,
-    /// Likewise for single agents, whether or not they exist: stands in for rules of theirs that could not be read.
-    pub tighten_agent: IndexMap<String, Ruleset>,
-    /// Tools that are switched on or off by name.
-    pub tools: IndexMap<String, bool>,
-    /// Agents by name.
-    pub agent: IndexMap<String, AgentConfig>,
-    /// Commands by name.
-    pub command: IndexMap<String, CommandConfig>,
-    /// Providers by id.
-    pub provider: IndexMap<String, ProviderConfig>,
-    /// Providers that must not be used.
-    pub disabled_providers: Vec<String>,
-    /// If set, the only providers that may be used.
-    pub enabled_providers: Option<Vec<String>>,
-    /// Additional instruction files, as written.
-    pub instructions: Vec<String>,
-    /// Where to find more skills.
-    pub skills: SkillsConfig,
-    /// MCP servers by name.
-    pub mcp: JsonMap,
-    /// A switch, or formatters by name.
-    pub formatter: Option<Json>,
-    /// A switch, or language servers by name.
-    pub lsp: Option<Json>,
-    /// How `serve` listens.
-    pub server: JsonMap,
-    /// How much of a tool's output the model gets.
-    pub tool_output: ToolOutputConfig,
-    /// How long conversations are compacted.
-    pub compaction: CompactionConfig,
-    /// Switches that may be removed.
-    pub experimental: JsonMap,
-    /// How attachments are prepared.
-    pub attachment: JsonMap,
-    /// Known keys that have no field of their own.
-    pub other: JsonMap,
+section! {
+    /// The configuration in effect. Its strings may contain secrets, so its `Debug` output reveals nothing.
+    Config {
+        "$schema": Text,
+        "agent": Map(&Open(AgentConfig::KEYS)) => {
+            /// Agents by name.
+            agent: IndexMap<String, AgentConfig>
+        },
+        "ask": Object(AskConfig::KEYS) => {
+            /// What happens to a request that nobody answers.
+            ask: AskConfig
+        },
+        "attachment": Object(&[("image", IMAGE)]),
+        "autoshare": Flag,
+        "autoupdate": Either(&[Flag, Word(&["notify"])]),
+        "command": Map(&Object(CommandConfig::KEYS)) => {
+            /// Commands by name.
+            command: IndexMap<String, CommandConfig>
+        },
+        "compaction": COMPACTION,
+        "default_agent": Text => {
+            /// The agent for prompts that name none.
+            default_agent: Option<String>
+        },
+        "disabled_providers": List(&Text) => {
+            /// Providers that must not be used.
+            disabled_providers: Vec<String>
+        },
+        "enabled_providers": List(&Text) => {
+            /// If set, the only providers that may be used.
+            enabled_providers: Option<Vec<String>>
+        },
+        "enterprise": Object(&[("url", Text)]),
+        "env": Object(EnvConfig::KEYS) => {
+            /// Which environment variables programs get.
+            env: EnvConfig
+        },
+        "experimental": EXPERIMENTAL => {
+            /// Switches that may be removed.
+            experimental: JsonMap
+        },
+        "formatter": Either(&[Flag, Map(&FORMATTER)]),
+        "instructions": List(&Text),
+        "layout": Word(&["auto", "stretch"]),
+        "logLevel": Word(&["DEBUG", "INFO", "WARN", "ERROR"]),
+        "lsp": Either(&[Flag, Map(&LSP)]),
+        "mcp": Map(&MCP) => {
+            /// MCP servers by name.
+            mcp: JsonMap
+        },
+        "mode": Map(&Open(AgentConfig::KEYS)),
+        "model": Text => {
+            /// The model, `provider/model`.
+            model: Option<String>
+        },
+        "permission": Permission => {
+            /// The rules of all files, including those of `tools`; the last match wins.
+            permission: Option<Ruleset>
+        },
+        "plugin": List(&Either(&[Text, List(&Any)])),
+        "provider": Map(&Object(ProviderConfig::KEYS)) => {
+            /// Providers by id.
+            provider: IndexMap<String, ProviderConfig>
+        },
+        "reference": Map(&REFERENCE),
+        "references": Map(&REFERENCE),
+        "server": SERVER => {
+            /// How `serve` listens.
+            server: JsonMap
+        },
+        "session": Object(&[("max_age_days", Count(1))]),
+        "share": Word(&["manual", "auto", "disabled"]) => {
+            /// `manual`, `auto` or `disabled`.
+            share: Option<String>
+        },
+        "shell": Text => {
+            /// The shell that runs commands.
+            shell: Option<String>
+        },
+        "skills": Object(&[("paths", List(&Text)), ("urls", List(&Text))]),
+        "small_model": Text => {
+            /// The model for titles and similar tasks.
+            small_model: Option<String>
+        },
+        "snapshot": Flag,
+        "subagent_depth": Count(0) => {
+            /// The maximum nesting depth of subagents.
+            subagent_depth: Option<u32>
+        },
+        "subagents": Object(SubagentsConfig::KEYS) => {
+            /// Further limits for subagents.
+            subagents: SubagentsConfig
+        },
+        "tool_output": Object(ToolOutputConfig::KEYS) => {
+            /// How much of a tool's output the model gets.
+            tool_output: ToolOutputConfig
+        },
+        "tools": Tools => {
+            /// Tools that are switched on or off by name.
+            tools: IndexMap<String, bool>
+        },
+        "username": Text => {
+            /// The name by which the user is addressed.
+            username: Option<String>
+        },
+        "watcher": Object(&[("ignore", List(&Text))]),
+        "websearch": Object(&[("url", Text), ("headers", Map(&Text)), ("body", Open(&[])), ("tool", Text)]),
+    }
+    plus {
+        /// Rules that can only make decisions stricter: the engine takes the maximum of them and the ordinary ones.
+        /// Every matching one counts, regardless of order. They come from untrusted repositories, and stand in for
+        /// denials that an unreadable file may have contained.
+        #[serde(skip)]
+        tighten: Ruleset,
+        /// Likewise for single agents, whether or not they exist: stands in for rules of theirs that could not be read.
+        #[serde(skip)]
+        tighten_agent: IndexMap<String, Ruleset>,
+        /// Known keys that have no field of their own.
+        #[serde(flatten)]
+        other: JsonMap,
+    }
 }
 
 impl Config {
@@ -96,115 +149,59 @@ impl fmt::Debug for Config {
     }
 }
 
-/// An agent, as far as files configure it.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct AgentConfig {
-    /// Its model, `provider/model`.
-    pub model: Option<String>,
-    /// The model variant, for example its reasoning effort.
-    pub variant: Option<String>,
-    /// Sampling temperature.
-    pub temperature: Option<f64>,
-    /// Nucleus sampling.
-    pub top_p: Option<f64>,
-    /// Its system prompt.
-    pub prompt: Option<String>,
-    /// Tools that are switched on or off by name; `permission` has them too.
-    pub tools: IndexMap<String, bool>,
-    /// Whether it is removed.
-    pub disable: Option<bool>,
-    /// When to use it.
-    pub description: Option<String>,
-    /// Who uses it.
-    pub mode: Option<AgentMode>,
-    /// Whether lists leave it out.
-    pub hidden: Option<bool>,
-    /// Provider options, including unknown keys.
-    pub options: JsonMap,
-    /// The colour that clients show it in.
-    pub color: Option<String>,
-    /// The maximum number of model steps in one turn.
-    pub steps: Option<u32>,
-    /// Its rules; the last match wins.
-    pub permission: Option<Ruleset>,
-    /// The only tools it may use: these keep their rules, everything else is denied.
-    pub only: Option<Vec<String>>,
-    /// What each of its sessions and their descendants may use.
-    pub budget: Option<Budget>,
-    /// Where its sessions work, if not where their caller does.
-    pub isolation: Option<Isolation>,
-    /// The external program that is this agent, if it speaks the Agent Client Protocol.
-    pub acp: Option<RunnerSettings>,
-}
-
-impl AgentConfig {
-    /// The kind of runner that does this agent's work, and its settings, if it is not us.
-    pub fn runner(&self) -> Option<(&'static str, &RunnerSettings)> {
-        self.acp.as_ref().map(|settings| ("acp", settings))
+section! {
+    /// Limits for subagents.
+    #[derive(Debug, PartialEq)]
+    SubagentsConfig {
+        "max_concurrent": Count(1) => {
+            /// How many subagents of one turn run concurrently.
+            max_concurrent: Option<u32>
+        },
+        "at_once": Count(1),
+        "descendants": Count(0) => {
+            /// The maximum number of sessions below one root.
+            descendants: Option<u32>
+        },
+        "budget": BUDGET => {
+            /// What each task of a root and its descendants may use, unless its agent or the call says otherwise.
+            budget: Option<Budget>
+        },
+        "wait": Count(0) => {
+            /// How many seconds a turn waits for its budget to be raised before it fails.
+            wait: Option<u64>
+        },
+        "background": Flag => {
+            /// Whether a model may run subagents in the background.
+            background: Option<bool>
+        },
     }
 }
 
-/// The settings of a runner. They may contain secrets, so only the keys are logged.
-#[derive(Clone, Default, PartialEq, Deserialize)]
-#[serde(transparent)]
-pub struct RunnerSettings(pub JsonMap);
-
-impl RunnerSettings {
-    /// The program and its arguments.
-    pub fn command(&self) -> Vec<&str> {
-        let words = self.0.get("command").and_then(Json::as_array).into_iter().flatten();
-        words.filter_map(Json::as_str).collect()
+section! {
+    /// Which environment variables programs get.
+    #[derive(Debug, PartialEq)]
+    EnvConfig {
+        "hide": List(&Text) => {
+            /// Variables that programs we start never get: names, in which `*` matches anything. Files add to each
+            /// other's lists.
+            hide: Vec<String>
+        },
     }
 }
 
-impl fmt::Debug for RunnerSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+section! {
+    /// What happens to a request that nobody answers.
+    #[derive(Debug, PartialEq)]
+    AskConfig {
+        "timeout": Count(0) => {
+            /// After how many seconds it is decided without an answer; 0 means immediately.
+            timeout: Option<u64>
+        },
+        "then": Word(&["reject", "allow"]) => {
+            /// How it is decided then.
+            then: Option<AskThen>
+        },
     }
-}
-
-/// How a subagent is isolated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Isolation {
-    /// A linked git worktree with its own branch.
-    Worktree,
-}
-
-/// Limits for subagents.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct SubagentsConfig {
-    /// How many subagents of one turn run concurrently.
-    pub at_once: Option<u32>,
-    /// The maximum number of sessions below one root.
-    pub descendants: Option<u32>,
-    /// What each task of a root and its descendants may use, unless its agent or the call says otherwise.
-    pub budget: Option<Budget>,
-    /// How many seconds a turn waits for its budget to be raised before it fails.
-    pub wait: Option<u64>,
-    /// Whether a model may run subagents in the background.
-    pub background: Option<bool>,
-}
-
-/// Which environment variables programs get.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct EnvConfig {
-    /// Variables that programs we start never get: names, in which `*` matches anything. Files add to each other's
-    /// lists.
-    pub hide: Vec<String>,
-}
-
-/// What happens to a request that nobody answers.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct AskConfig {
-    /// After how many seconds it is decided without an answer; 0 means immediately.
-    pub timeout: Option<u64>,
-    /// How it is decided then.
-    pub then: Option<AskThen>,
 }
 
 /// How an unanswered request is decided.
@@ -217,217 +214,64 @@ pub enum AskThen {
     Allow,
 }
 
-/// A command.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct CommandConfig {
-    /// The prompt, with its placeholders.
-    pub template: String,
-    /// What it does.
-    pub description: Option<String>,
-    /// The agent it runs with.
-    pub agent: Option<String>,
-    /// The model it runs with.
-    pub model: Option<String>,
-    /// The model variant, for example its reasoning effort.
-    pub variant: Option<String>,
-    /// Whether a subagent runs it.
-    pub subtask: Option<bool>,
-}
-
-/// Where to find more skills.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct SkillsConfig {
-    /// Folders, as written.
-    pub paths: Vec<String>,
-    /// URLs.
-    pub urls: Vec<String>,
-}
-
-/// How much of a tool's output the model gets.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct ToolOutputConfig {
-    /// The maximum number of lines.
-    pub max_lines: Option<u64>,
-    /// The maximum number of bytes.
-    pub max_bytes: Option<u64>,
-}
-
-/// How long conversations are compacted.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct CompactionConfig {
-    /// Whether it happens automatically.
-    pub auto: Option<bool>,
-    /// Whether old tool output is dropped.
-    pub prune: Option<bool>,
-    /// Turns that are kept unchanged.
-    pub tail_turns: Option<u64>,
-    /// Recent tokens that are kept unchanged.
-    pub preserve_recent_tokens: Option<u64>,
-    /// Tokens to keep free.
-    pub reserved: Option<u64>,
-}
-
-/// A provider. Its options contain keys, so they are not logged.
-#[derive(Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct ProviderConfig {
-    /// Its base URL, if `options.baseURL` is not set.
-    pub api: Option<String>,
-    /// Its display name.
-    pub name: Option<String>,
-    /// The environment variables that may hold its key.
-    pub env: Option<Vec<String>>,
-    /// The AI SDK package, which identifies its wire format.
-    pub npm: Option<String>,
-    /// If set, the only models that may be used.
-    pub whitelist: Option<Vec<String>>,
-    /// Models that must not be used.
-    pub blacklist: Vec<String>,
-    /// `baseURL`, `apiKey`, `headers`, timeouts and other options.
-    pub options: JsonMap,
-    /// Its models by id.
-    pub models: IndexMap<String, ModelConfig>,
-}
-
-impl fmt::Debug for ProviderConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProviderConfig").field("name", &self.name).finish_non_exhaustive()
+section! {
+    /// A command, in a file or in front matter (where the body is the template).
+    #[derive(Debug, PartialEq)]
+    CommandConfig {
+        "template": Text => {
+            /// The prompt, with its placeholders.
+            template: String
+        },
+        "description": Text => {
+            /// What it does.
+            description: Option<String>
+        },
+        "agent": Text => {
+            /// The agent it runs with.
+            agent: Option<String>
+        },
+        "model": Text => {
+            /// The model it runs with.
+            model: Option<String>
+        },
+        "variant": Text => {
+            /// The model variant, for example its reasoning effort.
+            variant: Option<String>
+        },
+        "subtask": Flag => {
+            /// Whether a subagent runs it.
+            subtask: Option<bool>
+        },
     }
 }
 
-/// A model of a provider.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct ModelConfig {
-    /// The vendor's name for it, if it differs from its key.
-    pub id: Option<String>,
-    /// Its display name.
-    pub name: Option<String>,
-    /// Its family.
-    pub family: Option<String>,
-    /// Its release date.
-    pub release_date: Option<String>,
-    /// It accepts files.
-    pub attachment: Option<bool>,
-    /// It reasons.
-    pub reasoning: Option<bool>,
-    /// It accepts a temperature.
-    pub temperature: Option<bool>,
-    /// It calls tools.
-    pub tool_call: Option<bool>,
-    /// Whether reasoning is interleaved with text, or the field of the answer that carries it.
-    pub interleaved: Option<Json>,
-    /// Prices per million tokens.
-    pub cost: Option<PriceConfig>,
-    /// Its token limits.
-    pub limit: Option<LimitConfig>,
-    /// Kinds of content.
-    pub modalities: Option<ModalitiesConfig>,
-    /// Its release stage.
-    pub status: Option<ModelStatus>,
-    /// A wire format or URL other than its provider's.
-    pub provider: ModelProviderConfig,
-    /// Options to put into the request.
-    pub options: JsonMap,
-    /// Headers to send with the request.
-    pub headers: IndexMap<String, String>,
-    /// Named sets of options.
-    pub variants: IndexMap<String, JsonMap>,
+section! {
+    /// How much of a tool's output the model gets.
+    #[derive(Debug, PartialEq)]
+    ToolOutputConfig {
+        "max_lines": Count(1) => {
+            /// The maximum number of lines.
+            max_lines: Option<u64>
+        },
+        "max_bytes": Count(1) => {
+            /// The maximum number of bytes.
+            max_bytes: Option<u64>
+        },
+    }
 }
 
-/// Prices in US dollars per million tokens.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct PriceConfig {
-    /// Uncached input.
-    pub input: f64,
-    /// Output.
-    pub output: f64,
-    /// Tokens read from the cache.
-    pub cache_read: f64,
-    /// Tokens written to the cache.
-    pub cache_write: f64,
-}
+/// The sections whose entries are read one by one.
+const ENTRIES: [&str; 3] = ["agent", "command", "provider"];
 
-/// Token limits of a model; 0 means unknown.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct LimitConfig {
-    /// Input and output together.
-    pub context: u64,
-    /// Input alone.
-    pub input: Option<u64>,
-    /// Output.
-    pub output: u64,
-}
-
-/// Kinds of content that a model accepts and produces.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct ModalitiesConfig {
-    /// What it accepts.
-    pub input: Option<Vec<String>>,
-    /// What it produces.
-    pub output: Option<Vec<String>>,
-}
-
-/// A wire format or URL for one model.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct ModelProviderConfig {
-    /// The AI SDK package, which identifies the wire format.
-    pub npm: Option<String>,
-    /// The base URL.
-    pub api: Option<String>,
-}
-
-/// Reads the merged configuration key by key, so that an invalid one affects nothing else. `tighten` is not one of its
-/// keys, and stays empty.
+/// Reads the merged configuration, in which one invalid value affects nothing else.
 pub(crate) fn read(mut map: JsonMap, problems: &mut Vec<Problem>) -> Config {
     if let Some(Json::Object(agents)) = map.get_mut("agent") {
-        agents.values_mut().filter_map(Json::as_object_mut).for_each(normalize_agent);
+        agents.values_mut().filter_map(Json::as_object_mut).for_each(agent::normalize);
     }
-    let mut reader = Reader { map: &mut map, problems };
-    let mut config = Config {
-        model: reader.take("model"),
-        small_model: reader.take("small_model"),
-        default_agent: reader.take("default_agent"),
-        subagent_depth: reader.take("subagent_depth"),
-        subagents: reader.take("subagents"),
-        env: reader.take("env"),
-        ask: reader.take("ask"),
-        username: reader.take("username"),
-        shell: reader.take("shell"),
-        log_level: reader.take("logLevel"),
-        snapshot: reader.take("snapshot"),
-        share: reader.take("share"),
-        autoupdate: reader.take("autoupdate"),
-        permission: reader.take("permission"),
-        tighten: Ruleset::new(),
-        tighten_agent: IndexMap::new(),
-        tools: reader.take("tools"),
-        agent: reader.take_each("agent"),
-        command: reader.take_each("command"),
-        provider: reader.take_each("provider"),
-        disabled_providers: reader.take("disabled_providers"),
-        enabled_providers: reader.take("enabled_providers"),
-        instructions: reader.take("instructions"),
-        skills: reader.take("skills"),
-        mcp: reader.take("mcp"),
-        formatter: reader.take("formatter"),
-        lsp: reader.take("lsp"),
-        server: reader.take("server"),
-        tool_output: reader.take("tool_output"),
-        compaction: reader.take("compaction"),
-        experimental: reader.take("experimental"),
-        attachment: reader.take("attachment"),
-        other: JsonMap::new(),
-    };
-    config.other = map;
+    if let Some(Json::Object(subagents)) = map.get_mut("subagents") {
+        super::rename_old_key(subagents, "at_once", "max_concurrent");
+    }
+    let mut config = parse(map, problems);
     config.agent.retain(|name, agent| {
         let usable = agent.acp.as_ref().is_none_or(|acp| acp.command().first().is_some_and(|word| !word.is_empty()));
         if !usable {
@@ -448,60 +292,36 @@ pub(crate) fn read(mut map: JsonMap, problems: &mut Vec<Problem>) -> Config {
     config
 }
 
-/// Renames old keys, and moves unknown keys to the options.
-fn normalize_agent(agent: &mut JsonMap) {
-    agent.shift_remove("name");
-    if let Some(steps) = agent.shift_remove("maxSteps")
-        && !agent.contains_key("steps")
-    {
-        agent.insert("steps".to_owned(), steps);
+/// Parses what is valid. The check has removed almost everything else; what is left are numbers that are too large and
+/// the like.
+fn parse(mut map: JsonMap, problems: &mut Vec<Problem>) -> Config {
+    if let Ok(config) = Config::deserialize(&map) {
+        return config;
     }
-    let mut unknown = JsonMap::new();
-    agent.retain(|key, value| {
-        let known = AGENT_FIELDS.iter().any(|(name, _)| *name == key);
-        if !known {
-            unknown.insert(key.clone(), value.take());
+    let mut fits = |key: &str, config: JsonMap| match Config::deserialize(&config) {
+        Ok(_) => true,
+        Err(error) => {
+            problems.push(Problem::error(format!("{key}: {error}; it is ignored")).about(key));
+            false
         }
-        known
+    };
+    let single = |key: &str, value: &Json| JsonMap::from_iter([(key.to_owned(), value.clone())]);
+    map.retain(|key, value| match value {
+        Json::Object(entries) if ENTRIES.contains(&key.as_str()) => {
+            entries
+                .retain(|name, entry| fits(&format!("{key}.{name}"), single(key, &Json::Object(single(name, entry)))));
+            true
+        }
+        value => fits(key, single(key, value)),
     });
-    if !unknown.is_empty()
-        && let Some(options) = agent.entry("options").or_insert_with(|| JsonMap::new().into()).as_object_mut()
-    {
-        options.extend(unknown);
-    }
-}
-
-struct Reader<'a> {
-    map: &'a mut JsonMap,
-    problems: &'a mut Vec<Problem>,
-}
-
-impl Reader<'_> {
-    fn take<T: DeserializeOwned + Default>(&mut self, key: &str) -> T {
-        self.map.shift_remove(key).and_then(|value| self.value(key, value)).unwrap_or_default()
-    }
-
-    fn take_each<T: DeserializeOwned>(&mut self, key: &str) -> IndexMap<String, T> {
-        let Some(Json::Object(map)) = self.map.shift_remove(key) else { return IndexMap::new() };
-        map.into_iter()
-            .filter_map(|(name, value)| Some((name.clone(), self.value(&format!("{key}.{name}"), value)?)))
-            .collect()
-    }
-
-    fn value<T: DeserializeOwned>(&mut self, key: &str, value: Json) -> Option<T> {
-        match serde_json::from_value(value) {
-            Ok(value) => Some(value),
-            Err(error) => {
-                self.problems.push(Problem::error(format!("{key}: {error}; it is ignored")).about(key));
-                None
-            }
-        }
-    }
+    Config::deserialize(&map).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::{CONFIG, INERT, OWN_AGENT_KEYS, OWN_KEYS, Shape};
+    use api::AgentMode;
     use serde_json::json;
 
     fn config(value: Json) -> (Config, Vec<Problem>) {
@@ -537,6 +357,49 @@ mod tests {
         assert_eq!(config.agent.keys().collect::<Vec<_>>(), ["good"]);
         let keys: Vec<_> = problems.iter().filter_map(|problem| problem.key.as_deref()).collect();
         assert_eq!(keys, ["subagent_depth", "agent.bad", "command.no"]);
+    }
+
+    #[test]
+    fn the_old_name_of_max_concurrent_is_read_too() {
+        let max_concurrent = |subagents: Json| config(json!({ "subagents": subagents })).0.subagents.max_concurrent;
+        assert_eq!(max_concurrent(json!({"max_concurrent": 3})), Some(3));
+        assert_eq!(max_concurrent(json!({"at_once": 2})), Some(2));
+        assert_eq!(max_concurrent(json!({"at_once": 2, "max_concurrent": 3})), Some(3));
+        assert_eq!(max_concurrent(json!({"max_concurrent": 3, "at_once": 2})), Some(3));
+    }
+
+    #[test]
+    fn every_key_is_listed_once() {
+        fn check(at: &str, shape: &Shape) {
+            match shape {
+                Shape::Object(fields) | Shape::Open(fields) => {
+                    for (index, (key, shape)) in fields.iter().enumerate() {
+                        assert!(fields[..index].iter().all(|(other, _)| other != key), "{at}.{key} is listed twice");
+                        check(&format!("{at}.{key}"), shape);
+                    }
+                }
+                Shape::List(item) | Shape::Map(item) => check(at, item),
+                Shape::Either(shapes) => shapes.iter().for_each(|shape| check(at, shape)),
+                _ => {}
+            }
+        }
+        check("", &CONFIG);
+    }
+
+    #[test]
+    fn keys_with_a_special_meaning_exist() {
+        let find = |path: &str| {
+            path.split('.').try_fold(&CONFIG, |shape, key| match shape {
+                Shape::Object(fields) => fields.iter().find(|(name, _)| *name == key).map(|(_, shape)| shape),
+                _ => None,
+            })
+        };
+        for path in INERT.iter().chain(OWN_KEYS) {
+            assert!(find(path).is_some(), "{path}");
+        }
+        for key in OWN_AGENT_KEYS {
+            assert!(AgentConfig::KEYS.iter().any(|(name, _)| name == key), "{key}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use api::{Action, Rule, evaluate, wildcard};
 use tools::Need;
 
 /// The permission to read files and the resources of MCP servers.
-const READ: &str = "read";
+pub(crate) const READ: &str = "read";
 /// The prefix of resource patterns, and the pattern that covers all of them.
 const RESOURCES: (&str, &str) = ("mcp:", "mcp:*");
 
@@ -59,19 +59,6 @@ pub(crate) fn covers(approved: &[Rule], permission: &str, pattern: &str) -> bool
 fn was_approved_verbatim(approved: &[Rule], permission: &str, pattern: &str) -> bool {
     let shown = |rule: &Rule| rule.permission == permission && (rule.pattern == "*" || rule.pattern == pattern);
     approved.iter().any(shown)
-}
-
-/// Which files may be read without asking, by the pattern rules know them by. For tools that look at many files: the
-/// relevant rules are selected once.
-pub(crate) fn readable(rules: &[Rule], tighten: &[Rule], approved: &[Rule]) -> tools::ReadPolicy {
-    let of = |rules: &[Rule]| -> Vec<Rule> {
-        rules.iter().filter(|rule| wildcard(&rule.permission, READ)).cloned().collect()
-    };
-    let (rules, tighten, approved) = (of(rules), of(tighten), of(approved));
-    tools::ReadPolicy::new(move |pattern| {
-        let need = Need::new(READ, pattern);
-        decide(&rules, &tighten, &approved, &need) == Action::Allow
-    })
 }
 
 /// Rules for this permission that restrict less than everything.
@@ -282,19 +269,6 @@ mod tests {
         }
         let other = [Rule::new("edit", "*", Action::Allow)];
         assert_eq!(decide(&rules, &[], &other, &opaque(&["x"])), Action::Ask);
-    }
-
-    #[test]
-    fn reading_without_asking() {
-        let rules = [Rule::new("*", "*", Action::Allow), Rule::new("read", "*.env", Action::Ask)];
-        let tighten = [Rule::new("read", "keys/*", Action::Deny)];
-        let approved = [Rule::new("read", "a.env", Action::Allow), Rule::new("edit", "*", Action::Allow)];
-        let readable = readable(&rules, &tighten, &approved);
-        let cases = [("x", true), ("b.env", false), ("a.env", true), ("keys/a", false), ("keys/a.env", false)];
-        for (pattern, want) in cases {
-            assert_eq!(readable.without_asking(pattern), want, "{pattern}");
-        }
-        assert!(!super::readable(&[], &[], &[]).without_asking("x"), "silence asks");
     }
 
     #[test]

@@ -23,8 +23,6 @@ use crate::subagent::control;
 use crate::turn::Turn;
 use crate::{Inner, lock};
 
-/// The record namespace of session constraints, by session.
-pub(crate) const RULES: &str = "rules";
 /// How many values a [`FifoCache`] keeps: compiled rules per directory, and parsed constraints of sessions.
 const CACHE_MAX: usize = 32;
 /// The maximum number of floors of one session.
@@ -95,6 +93,11 @@ impl Level {
         }
     }
 
+    /// Which files may be read without asking.
+    pub(crate) fn readable_files(&self) -> tools::ReadPolicy {
+        readable_files([self], &[])
+    }
+
     fn denies(&self, permission: &str, pattern: &str) -> bool {
         [&self.rules[..], self.agent_rules()]
             .iter()
@@ -118,6 +121,17 @@ impl Level {
             tighten: self.tighten.clone(),
         }
     }
+}
+
+/// Which files may be read without asking at every one of these levels, by the patterns rules know them by. For tools
+/// that look at many files: the relevant rules are selected once.
+fn readable_files<'a>(levels: impl IntoIterator<Item = &'a Level>, approved: &[Rule]) -> tools::ReadPolicy {
+    let levels: Vec<Level> = levels.into_iter().map(|level| level.only_about(permission::READ)).collect();
+    let approved = approved.to_vec();
+    tools::ReadPolicy::new(move |pattern| {
+        let need = Need::new(permission::READ, pattern);
+        !levels.is_empty() && levels.iter().all(|level| level.judge(&approved, &need) == Action::Allow)
+    })
 }
 
 /// The rules of an agent in sessions with the same session rules. Built once, because every prompt and step needs them.
@@ -248,7 +262,7 @@ impl Constraints {
     /// Stores the constraints of a session.
     pub(crate) fn put(&self, batch: &mut Batch, session: &SessionId) {
         if *self != Self::default() {
-            batch.record(RULES, session.as_str(), Some(&serde_json::json!(self)), None);
+            batch.session_data(session, &SharedText::new(serde_json::json!(self).to_string()));
         }
     }
 }
@@ -297,15 +311,9 @@ impl Rules {
         self.0.levels.iter().map(|level| level.judge(approved, need)).max().unwrap_or(Action::Ask)
     }
 
-    /// Which files may be read without asking, by the patterns rules know them by. The relevant rules are selected
-    /// once.
+    /// Which files may be read without asking.
     pub(crate) fn readable_files(&self, approved: &[Rule]) -> tools::ReadPolicy {
-        let levels: Vec<Level> = self.0.levels.iter().map(|level| level.only_about("read")).collect();
-        let approved = approved.to_vec();
-        tools::ReadPolicy::new(move |pattern| {
-            let need = Need::new("read", pattern);
-            !levels.is_empty() && levels.iter().all(|level| level.judge(&approved, &need) == Action::Allow)
-        })
+        readable_files(self.0.levels.iter().map(Arc::as_ref), approved)
     }
 
     /// Whether a tool, or the tool that does its work, is refused whatever its arguments.
@@ -400,30 +408,27 @@ impl StoredConstraints {
 
     /// Stores the constraints of a session.
     pub(crate) fn put(&self, batch: &mut Batch, session: &SessionId) {
-        batch.record_shared(RULES, session.as_str(), &self.json);
+        batch.session_data(session, &self.json);
     }
 }
 
-/// Parsed constraints, by the JSON of their record: all sessions that work for one caller have the same.
+/// Parsed constraints, by the data of their session: all sessions that work for one caller have the same.
 #[derive(Debug)]
 pub(crate) struct ParsedConstraints {
-    record: String,
+    data: String,
     constraints: Arc<Constraints>,
 }
 
 impl FifoCache<ParsedConstraints> {
-    /// The constraints that a record holds, or of which it holds the hash.
-    fn parse(&self, store: &Store, record: String) -> Result<Arc<Constraints>, StoreError> {
-        if let Some(found) = self.find(|one| one.record == record) {
+    /// The constraints whose hash a session's data is. Older databases have the constraints themselves there.
+    fn parse(&self, store: &Store, data: String) -> Result<Arc<Constraints>, StoreError> {
+        if let Some(found) = self.find(|one| one.data == data) {
             return Ok(found.constraints.clone());
         }
-        let shared = match serde_json::from_str::<String>(&record) {
-            Ok(hash) => Some(store.shared(&hash)?.unwrap_or_default()),
-            Err(_) => None,
-        };
+        let shared = if data.starts_with('{') { None } else { Some(store.shared(&data)?.unwrap_or_default()) };
         let unreadable = |_| Constraints { careful: true, floors: Vec::new(), is_unreadable: true };
-        let parsed = serde_json::from_str(shared.as_deref().unwrap_or(&record)).unwrap_or_else(unreadable);
-        Ok(self.add(ParsedConstraints { record, constraints: Arc::new(parsed) }).constraints.clone())
+        let parsed = serde_json::from_str(shared.as_deref().unwrap_or(&data)).unwrap_or_else(unreadable);
+        Ok(self.add(ParsedConstraints { data, constraints: Arc::new(parsed) }).constraints.clone())
     }
 }
 
@@ -444,8 +449,8 @@ impl Inner {
         store: &Store,
         session: &SessionId,
     ) -> Result<Option<Arc<Constraints>>, StoreError> {
-        let record = store.record_json(RULES, session.as_str())?;
-        record.map(|record| self.constraints_cache.parse(store, record)).transpose()
+        let data = store.session_data(session)?;
+        data.map(|data| self.constraints_cache.parse(store, data)).transpose()
     }
 
     /// The constraints on a session that a client creates below `parent`, without a call.

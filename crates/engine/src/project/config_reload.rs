@@ -18,7 +18,7 @@ use store::Batch;
 use tokio::sync::Notify;
 
 use crate::project::instance::Instance;
-use crate::{Inner, lock};
+use crate::{Inner, lock, run_blocking};
 
 /// The pause between two checks of the directories with subscribers, …
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -165,7 +165,7 @@ impl Inner {
         }
         wait_until_settled(&known).await;
         let (inner, before) = (self.clone(), known.clone());
-        let Some(new) = run_blocking(move || Instance::load(&inner, &before.directory, Some(&before))).await else {
+        let Ok(new) = run_blocking(move || Instance::load(&inner, &before.directory, Some(&before))).await else {
             return known;
         };
         let problems = new_problems(&known.loaded, &new.loaded);
@@ -218,7 +218,7 @@ async fn wait_until_settled(instance: &Arc<Instance>) {
         let before = instance.clone();
         let now = run_blocking(move || lock(&before.file_stamps).now()).await;
         tokio::time::sleep(SETTLE).await;
-        if !matches!(run_blocking(move || now.is_some_and(|mut now| now.have_changed())).await, Some(true)) {
+        if !matches!(run_blocking(move || now.is_ok_and(|mut now| now.have_changed())).await, Ok(true)) {
             return;
         }
     }
@@ -230,10 +230,4 @@ fn new_problems<'a>(before: &LoadedConfig, after: &'a LoadedConfig) -> Vec<&'a P
     let known = |problem: &Problem| before.problems.iter().any(|other| same(other, problem));
     let counts = |problem: &Problem| problem.severity == Severity::Error || problem.affects != AffectedAgents::None;
     after.problems.iter().filter(|problem| counts(problem) && !known(problem)).collect()
-}
-
-/// Runs file work on a blocking thread. Returns `None` if it panics.
-async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.inspect_err(|error| tracing::error!(%error, "checking the configuration panicked")).ok()
 }

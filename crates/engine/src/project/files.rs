@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tools::{Entries, LocalEnvironment, TopN};
 
 use crate::project::instance::Instance;
+use crate::run_blocking;
 
 /// The size of the largest file that is shown.
 const FILE_MAX: u64 = 10 << 20;
@@ -21,7 +22,7 @@ const ENTRIES_MAX: usize = 10_000;
 
 /// The entries of a directory (directories first, then by name), and whether the list is complete.
 pub(crate) async fn list(instance: Arc<Instance>, path: String) -> Result<(Vec<FileNode>, bool), HostError> {
-    run_blocking(move |_| entries(&instance, &path)).await?
+    run_cancellable(move |_| entries(&instance, &path)).await?
 }
 
 fn entries(instance: &Instance, path: &str) -> Result<(Vec<FileNode>, bool), HostError> {
@@ -56,7 +57,7 @@ fn entries(instance: &Instance, path: &str) -> Result<(Vec<FileNode>, bool), Hos
 /// The content of a file: text as it is, anything else as base64.
 pub(crate) async fn content(instance: Arc<Instance>, path: String) -> Result<FileContent, HostError> {
     let wanted = path.clone();
-    let (file, size) = run_blocking(move |_| {
+    let (file, size) = run_cancellable(move |_| {
         let file = resolve_inside(&instance, &wanted)?;
         let size = fs::metadata(&file).map_err(|error| read_error(&wanted, &error))?.len();
         Ok::<_, HostError>((file, size))
@@ -103,7 +104,7 @@ pub(crate) async fn find(
     entries: Entries,
     limit: usize,
 ) -> Result<Vec<String>, HostError> {
-    run_blocking(move |cancel| tools::find_paths(&instance.directory, &query, entries, limit, cancel)).await
+    run_cancellable(move |cancel| tools::find_paths(&instance.directory, &query, entries, limit, cancel)).await
 }
 
 /// Matching lines.
@@ -112,17 +113,17 @@ pub(crate) async fn grep(
     pattern: String,
     limit: usize,
 ) -> Result<Vec<FindTextMatch>, HostError> {
-    let found = run_blocking(move |cancel| tools::find_text(&instance.directory, &pattern, limit, cancel)).await?;
+    let found = run_cancellable(move |cancel| tools::find_text(&instance.directory, &pattern, limit, cancel)).await?;
     found.map_err(|error| HostError::Invalid(error.to_string()))
 }
 
 /// Runs work on a blocking thread. It is cancelled when the caller stops waiting.
-async fn run_blocking<T: Send + 'static>(
+async fn run_cancellable<T: Send + 'static>(
     work: impl FnOnce(CancellationToken) -> T + Send + 'static,
 ) -> Result<T, HostError> {
     let cancel = CancellationToken::new();
     let _stop = cancel.clone().drop_guard();
-    let work = tokio::task::spawn_blocking(move || work(cancel));
+    let work = run_blocking(move || work(cancel));
     match tokio::time::timeout(TIMEOUT, work).await {
         Ok(done) => done.map_err(|error| HostError::Failed(format!("The search failed: {error}"))),
         Err(_) => {

@@ -88,8 +88,7 @@ impl Instance {
             time: ProjectTime { created: now, updated: now, initialized: None },
             sandboxes: Vec::new(),
         };
-        let place =
-            Location { directory: origin.to_string_lossy().as_ref().into(), project: project.id.as_str().into() };
+        let place = Location::new(origin.to_string_lossy().as_ref(), project.id.as_str());
         let (agents, builtin_rules) = agents::agents(&loaded, &output_dir.to_string_lossy(), inner.careful);
         let registry = |apply_patch| {
             let list = loaded.config.tools.get("list") == Some(&true);

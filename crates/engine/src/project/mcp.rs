@@ -24,6 +24,7 @@ use store::{Batch, Location};
 use tokio_util::sync::CancellationToken;
 use tools::{Registry, Tool};
 
+use crate::access::Right;
 use crate::ask::rules::Rules;
 use crate::project::instance::Instance;
 use crate::turn::{Turn, template};
@@ -84,6 +85,13 @@ impl Engine {
     /// Checks that a server supports signing in.
     pub fn mcp_oauth(&self, scope: &Scope, name: &str) -> Result<(), HostError> {
         self.inner.instance(Path::new(&scope.directory)).servers.has_oauth(name).map_err(host_error)
+    }
+
+    /// Completes a sign-in with the code that [`api::CatalogHost::mcp_auth_start`] led the user to.
+    pub async fn mcp_auth_callback(&self, scope: &Scope, name: &str, code: &str) -> Result<McpStatus, HostError> {
+        self.require(Right::Configure)?;
+        let instance = self.inner.instance(Path::new(&scope.directory));
+        signed_in(instance.servers.finish_auth(name, code).await)
     }
 }
 

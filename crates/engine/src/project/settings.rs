@@ -7,8 +7,9 @@ use api::{Credential, HostError, Json, JsonMap, Scope};
 use config::{CredentialError, EditError, Inputs};
 use store::Location;
 
+use crate::access::Right;
 use crate::project::instance::Instance;
-use crate::{Engine, lock};
+use crate::{Engine, lock, run_blocking};
 
 /// The prefix of every directory.
 const EVERYWHERE: &str = "/";
@@ -22,25 +23,28 @@ impl Engine {
     /// The user's own configuration, without any project's.
     pub async fn global_config(&self) -> Result<Json, HostError> {
         let inputs = self.inner.inputs_at(Path::new(EVERYWHERE));
-        run_blocking(move || Ok(config::global(&inputs))).await
+        run_blocking(move || config::global(&inputs)).await
     }
 
     /// Changes the user's own configuration. Returns the places that will reload it.
     pub async fn change_global_config(&self, change: JsonMap) -> Result<Vec<Location>, HostError> {
+        self.require(Right::Configure)?;
         let inputs = self.inner.inputs_at(Path::new(EVERYWHERE));
-        run_blocking(move || config::edit_global(&inputs, change).map_err(edit_error)).await?;
+        run_blocking(move || config::edit_global(&inputs, change).map_err(edit_error)).await??;
         Ok(self.reload_below(EVERYWHERE))
     }
 
     /// Changes the configuration of a directory. Returns the places that will reload it.
     pub async fn change_config(&self, scope: &Scope, change: JsonMap) -> Result<Vec<Location>, HostError> {
+        self.require(Right::Configure)?;
         let inputs = self.inner.inputs_at(Path::new(&scope.directory));
-        run_blocking(move || config::edit_project(&inputs, change).map_err(edit_error)).await?;
+        run_blocking(move || config::edit_project(&inputs, change).map_err(edit_error)).await??;
         Ok(self.reload_below(&scope.directory))
     }
 
     /// Stores the credential of a provider, or removes it.
     pub async fn set_credential(&self, provider: String, credential: Option<Credential>) -> Result<(), HostError> {
+        self.require(Right::Configure)?;
         let data = self.inner.inputs.dirs.data.clone();
         let store = move || {
             config::set_credential(&data, &provider, credential.as_ref()).map_err(|error| match error {
@@ -48,7 +52,7 @@ impl Engine {
                 error => HostError::Invalid(error.to_string()),
             })
         };
-        run_blocking(store).await?;
+        run_blocking(store).await??;
         self.reload_below(EVERYWHERE);
         Ok(())
     }
@@ -80,14 +84,4 @@ impl crate::Inner {
 
 fn edit_error(error: EditError) -> HostError {
     HostError::Invalid(error.to_string())
-}
-
-/// Runs file work on a blocking thread.
-async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, HostError> + Send + 'static,
-) -> Result<T, HostError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => Err(HostError::Failed(error.to_string())),
-    }
 }

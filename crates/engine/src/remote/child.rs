@@ -14,7 +14,7 @@ use api::{
     UserTime,
 };
 use serde::{Deserialize, Serialize};
-use store::{AcquireOutcome, Batch, StoreError};
+use store::{AcquireOutcome, Batch, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use tools::Need;
 
@@ -213,12 +213,8 @@ impl JobHost {
         let (inner, own, store) = (&self.turn.inner, &self.turn.session_id, self.turn.store());
         let mut families = job.children.lock().await;
         if !families.contains_key(own) {
-            let mut family = HashMap::new();
-            for session in store.children(own)? {
-                if let Some(foreign) = RemoteRecord::load(store, &session.id)?.child {
-                    family.insert(foreign.id, session.id);
-                }
-            }
+            let parent = own.clone();
+            let family = store.long_read(move |store| read_family(store, &parent)).await?;
             families.insert(own.clone(), family);
         }
         let family = families.entry(own.clone()).or_default();
@@ -305,6 +301,7 @@ impl JobHost {
         let prompt = text_part(PartHead::new(session, &user.id), text);
         let answer = turn.new_answer(&user);
         let mut batch = turn.batch();
+        batch.begin_closed_turn(session);
         batch.event(turn.status_event(SessionStatus::Busy));
         record.put(&mut batch, session);
         batch.insert_message(&Message::User(user.clone()));
@@ -313,7 +310,7 @@ impl JobHost {
         batch.publish_message(Message::Assistant(answer.clone()));
         let head = PartHead::new(session, &answer.id);
         batch.publish_part(&Part::StepStart(StepStartPart { head, snapshot: None, extra: Extra::default() }));
-        turn.commit(batch).await?;
+        turn.set_number(turn.commit(batch).await?.turn);
         Ok((user, prompt, JobTranscript::of_child(answer, record, tokens), rules))
     }
 
@@ -402,6 +399,17 @@ impl Inner {
             _ => Ok(()),
         }
     }
+}
+
+/// The sessions of all subagents that a session ever had, by remote id.
+fn read_family(store: &Store, parent: &SessionId) -> Result<HashMap<String, SessionId>, StoreError> {
+    let mut family = HashMap::new();
+    for session in store.children(parent)? {
+        if let Some(foreign) = RemoteRecord::load(store, &session.id)?.child {
+            family.insert(foreign.id, session.id);
+        }
+    }
+    Ok(family)
 }
 
 /// The error for an interrupted answer of a remote subagent, which nobody can resume.

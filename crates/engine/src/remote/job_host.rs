@@ -317,7 +317,7 @@ impl JobHost {
 
     /// The next waiting prompt for the same agent.
     fn next_steer(&self, handed: &[MessageId]) -> Result<Option<RunnerMessage>, StoreError> {
-        for row in self.turn.store().inbox(&self.turn.session_id)? {
+        for row in self.turn.inbox()? {
             if handed.contains(&row.message_id) {
                 continue;
             }

@@ -284,7 +284,7 @@ impl JobTranscript {
             batch.dequeue(prompt);
         }
         if self.reservation.is_none() {
-            turn.go_idle(&mut batch);
+            turn.go_idle(&mut batch, done.last().map(|(message, _)| message.id.clone()));
         }
         turn.commit(batch).await?;
         Ok(done)

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::{
-    CreateSession, EventBody, HostError, Message, MessageId, MessageWithParts, Part, PartHead, Session, SessionId,
+    Caller, CreateSession, EventBody, HostError, Message, MessageId, MessageWithParts, Part, PartHead, Session,
+    SessionId,
 };
-use store::{Batch, MessagePages, SessionDraft, StoreError};
+use store::{Batch, MessagePages, SessionDraft, Store, StoreError};
 
 use crate::Inner;
 use crate::ask::rules::Constraints;
@@ -23,6 +24,8 @@ struct ForkCopy {
     fork: Session,
     /// The constraints of the original: a copy of a subagent's session may do no more than the original.
     constraints: Constraints,
+    /// Who makes the copy; nobody for the owner of the machine.
+    owner: Option<String>,
     /// Ids of the copied messages, and those of their copies.
     ids: HashMap<MessageId, MessageId>,
     /// Whether nothing has been written yet.
@@ -40,15 +43,16 @@ impl Inner {
     /// nothing half done.
     pub(crate) async fn fork(
         self: &Arc<Self>,
+        caller: &Arc<Caller>,
         id: &SessionId,
         before: Option<MessageId>,
     ) -> Result<Session, HostError> {
-        let (inner, id) = (self.clone(), id.clone());
-        let forked = self.tasks.spawn(async move { inner.copy(&id, before.as_ref()).await }).await;
+        let (inner, caller, id) = (self.clone(), caller.clone(), id.clone());
+        let forked = self.tasks.spawn(async move { inner.copy(&caller, &id, before.as_ref()).await }).await;
         forked.map_err(|error| HostError::Failed(format!("the copy failed: {error}")))?
     }
 
-    async fn copy(&self, id: &SessionId, before: Option<&MessageId>) -> Result<Session, HostError> {
+    async fn copy(&self, caller: &Caller, id: &SessionId, before: Option<&MessageId>) -> Result<Session, HostError> {
         let origin = self.session(id)?;
         let instance = self.instance(origin.directory.as_ref());
         let mut constraints = Constraints::clone(&*self.constraints(&self.store, &origin).map_err(store_error)?);
@@ -60,12 +64,14 @@ impl Inner {
         fork.metadata = origin.metadata;
         fork.agent = origin.agent;
         fork.model = origin.model;
+        tracing::debug!(session = %fork.id, origin = %id, client = caller.client_name(), "copying a session");
         let copy = ForkCopy {
             pages: self.store.message_pages(id, None, before).map_err(store_error)?,
             draft: SessionDraft::new(&self.store, &instance.place, &fork.id),
             origin: id.clone(),
             fork: fork.clone(),
             constraints,
+            owner: caller.identity.clone(),
             ids: HashMap::new(),
             first: true,
         };
@@ -76,13 +82,12 @@ impl Inner {
     async fn copy_pages(&self, instance: &Instance, mut copy: ForkCopy) -> Result<(), HostError> {
         loop {
             // Parsing and writing JSON takes longer than the database does.
-            let (returned, page) = tokio::task::spawn_blocking(move || {
+            let read = move |_: &Store| {
                 let page = copy.next();
-                (copy, page)
-            })
-            .await
-            .map_err(|error| HostError::Failed(format!("the copy failed: {error}")))?;
-            copy = returned;
+                Ok::<_, StoreError>((copy, page))
+            };
+            let page;
+            (copy, page) = self.store.long_read(read).await.map_err(store_error)?;
             let written = match page {
                 Ok(_) if self.closing.is_cancelled() => Err(HostError::Unavailable("the engine shuts down".to_owned())),
                 Ok(CopiedPage::Middle(batch)) => copy.draft.add(batch).await.map_err(store_error).map(|()| false),
@@ -119,6 +124,9 @@ impl ForkCopy {
         let last = self.pages.is_done();
         let mut batch = if last { self.draft.final_batch(&self.fork) } else { self.draft.new_batch() };
         if last {
+            if let Some(owner) = &self.owner {
+                batch.session_owner(&self.fork.id, owner);
+            }
             self.constraints.put(&mut batch, &self.fork.id);
             batch.copy_file_versions(&self.origin, &self.fork.id);
         }

@@ -16,7 +16,7 @@ use store::{AskFilter, Batch, Location, SessionQuery, StoreError};
 
 use crate::error::store_error;
 use crate::subagent::task_link::TaskLink;
-use crate::{Engine, Error, Inner};
+use crate::{Engine, Error, Inner, run_blocking};
 
 /// The folder of long outputs, below the data directory.
 const OUTPUT_FOLDER: &str = "tool-output";
@@ -119,8 +119,10 @@ impl Inner {
         scanned.map_err(store_error)
     }
 
-    /// Finishes deletions: removes the files of deleted sessions, then the rest of their rows and events.
+    /// Finishes deletions: removes expired records, and the files of deleted sessions, then the rest of their rows and
+    /// events.
     pub(crate) async fn sweep(&self) -> Result<(), Error> {
+        self.store.sweep_records(api::now()).await?;
         let mut removed = self.store.unswept_sessions()?;
         if removed.is_empty() {
             return Ok(());
@@ -151,7 +153,8 @@ impl Inner {
         let before = api::now().saturating_sub(age);
         let query = SessionQuery { roots: true, before: Some(before), limit: SESSIONS_MAX, ..SessionQuery::default() };
         let mut old = Vec::new();
-        for session in self.store.sessions(&query).map_err(store_error)? {
+        for session in self.store.long_read(move |store| store.sessions(&query)).await.map_err(store_error)? {
+            tokio::task::yield_now().await;
             let family = self.store.subtree(&session.id).map_err(store_error)?;
             let is_idle = |session: &Session| Ok(session.time.updated < before && !self.is_active(&session.id)?);
             if family
@@ -174,17 +177,12 @@ impl Inner {
         let involves = |link: &TaskLink| link.task.session == *session || link.task.child == *session;
         Ok(self.runs.get(session).is_some()
             || self.store.lease_holder(session)?.is_some()
-            || !self.store.inbox(session)?.is_empty()
+            || self.store.current_turn(session)?.is_some()
             || !self.store.permissions(&filter)?.is_empty()
             || !self.store.questions(&filter)?.is_empty()
             || TaskLink::waiting(&self.store)?.iter().any(involves)
             || TaskLink::background(&self.store)?.iter().any(involves))
     }
-}
-
-/// Runs blocking work on a separate thread.
-async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HostError> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| HostError::Failed(error.to_string()))
 }
 
 /// One scan of the long outputs.

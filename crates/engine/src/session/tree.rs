@@ -6,12 +6,12 @@ use api::{
     Blocked, Budget, CurrentTool, HostError, MessageError, ModelRef, SessionId, SessionModel, SessionStatus,
     TitleUsage, ToolPart, ToolState, Tree, TreeAsk, TreeNode, TreeState, Usage, Usd,
 };
-use store::{Reservation, TreeRows, TreeSession};
+use store::{Reservation, Store, StoreError, TreeRows, TreeSession};
 
 use crate::Inner;
 use crate::error::store_error;
 use crate::spending::budget::{BLOCKED, is_budget_wait};
-use crate::subagent::control::PAUSED;
+use crate::subagent::control::{PAUSED, lineage};
 use crate::subagent::task_link::TaskLink;
 use crate::turn::title::{STEPS, TITLING};
 use crate::worktree::WORKTREE;
@@ -33,31 +33,35 @@ struct SessionRecords {
 
 impl Inner {
     /// A session and everything below it.
-    pub(crate) fn tree(&self, id: &SessionId) -> Result<Tree, HostError> {
-        let missing = || HostError::not_found("session", id.as_str());
-        let rows = self.store.tree(id).map_err(store_error)?.ok_or_else(missing)?;
-        let records = self.session_records()?;
-        // A paused ancestor pauses the tree as well.
-        let is_paused_above = !records.paused.is_empty()
-            && self.lineage(id).map_err(store_error)?.iter().any(|above| records.paused.contains(above.id.as_str()));
-        Ok(build_tree(rows, &records, is_paused_above))
+    pub(crate) async fn tree(&self, id: &SessionId) -> Result<Tree, HostError> {
+        let root = id.clone();
+        let tree = self.store.long_read(move |store| read_tree(store, &root)).await.map_err(store_error)?;
+        tree.ok_or_else(|| HostError::not_found("session", id.as_str()))
     }
+}
 
-    fn session_records(&self) -> Result<SessionRecords, HostError> {
-        let read = |namespace| self.store.records(namespace).map_err(store_error);
+/// Reads a session and everything below it; `None` if it does not exist.
+fn read_tree(store: &Store, id: &SessionId) -> Result<Option<Tree>, StoreError> {
+    let Some(rows) = store.tree(id)? else { return Ok(None) };
+    let records = SessionRecords::read(store)?;
+    // A paused ancestor pauses the tree as well.
+    let is_paused_above = !records.paused.is_empty()
+        && lineage(store, id)?.iter().any(|above| records.paused.contains(above.id.as_str()));
+    Ok(Some(build_tree(rows, &records, is_paused_above)))
+}
+
+impl SessionRecords {
+    fn read(store: &Store) -> Result<Self, StoreError> {
+        let read = |namespace| store.records(namespace);
         let blocked = read(BLOCKED)?.into_iter();
         let worktrees = read(WORKTREE)?.into_iter();
         let titling = read(TITLING)?.into_iter();
-        Ok(SessionRecords {
+        Ok(Self {
             paused: read(PAUSED)?.into_iter().map(|(id, _)| id).collect(),
             blocked: blocked
                 .filter_map(|(id, record)| Some((id, serde_json::from_value(record.value).ok()?)))
                 .collect(),
-            background: TaskLink::background(&self.store)
-                .map_err(store_error)?
-                .into_iter()
-                .map(|link| link.task.child)
-                .collect(),
+            background: TaskLink::background(store)?.into_iter().map(|link| link.task.child).collect(),
             titling: titling
                 .filter_map(|(id, record)| Some((id, serde_json::from_value(record.value).ok()?)))
                 .collect(),

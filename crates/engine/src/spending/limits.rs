@@ -44,7 +44,7 @@ impl Limits {
         let seconds = |value: Option<u64>, default| value.map_or(default, Duration::from_secs);
         Self {
             depth: config.subagent_depth.unwrap_or(DEPTH),
-            max_concurrent: subagents.at_once.unwrap_or(MAX_CONCURRENT).min(MAX_CONCURRENT_CEILING) as usize,
+            max_concurrent: subagents.max_concurrent.unwrap_or(MAX_CONCURRENT).min(MAX_CONCURRENT_CEILING) as usize,
             descendants: subagents.descendants.unwrap_or(DESCENDANTS) as usize,
             budget: subagents.budget.unwrap_or_default(),
             budget_wait: seconds(subagents.wait, BUDGET_WAIT),

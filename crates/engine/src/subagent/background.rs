@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use api::{HostError, MessageId, Part, PartId, PromptInput, PromptPart, SessionId, SessionStatus};
+use api::{HostError, MessageId, Part, PartId, PromptInput, PromptPart, SessionId};
 use futures::future::try_join_all;
 use store::{Batch, StoreError};
 use tokio::sync::Semaphore;
@@ -16,6 +16,7 @@ use crate::error::store_error;
 use crate::subagent::delegate::{ChildResources, TaskEnd, task_report};
 use crate::subagent::task_link::{Background, LinkedTask, TaskLink};
 use crate::turn::Turn;
+use crate::turn::submit::SubmitOptions;
 use crate::{Error, Inner, lock};
 
 /// How often to retry a change of a task link that conflicts with another change.
@@ -51,7 +52,8 @@ impl Inner {
         let input = PromptInput { traceparent, system, ..PromptInput::clone(input) };
         let started = LinkedTask { input: None, ..link.task.clone() };
         let careful = started.careful;
-        self.submit_with(&started.child, input, false, careful, |batch| link.replace(batch, &started)).await.map(drop)
+        let options = SubmitOptions { runs_later: true, careful, ..SubmitOptions::default() };
+        self.submit_with(&started.child, input, options, |batch| link.replace(batch, &started)).await.map(drop)
     }
 
     /// Follows a background task until its report is delivered. Its call must have ended: until then it may still
@@ -162,8 +164,8 @@ impl Inner {
             let part =
                 PromptPart::Text { id: None, text, synthetic: Some(true), ignored: None, time: None, metadata: None };
             let input = PromptInput { parts: vec![part], no_reply: !wake, ..PromptInput::default() };
-            let careful = link.task.careful;
-            match self.submit_with(&caller.id, input, wake, careful, |batch| link.remove(batch)).await {
+            let options = SubmitOptions { careful: link.task.careful, ..SubmitOptions::default() };
+            match self.submit_with(&caller.id, input, options, |batch| link.remove(batch)).await {
                 // The task link changed at the same moment.
                 Err(HostError::Conflict(_)) => {}
                 done => return done.map(drop),
@@ -241,11 +243,11 @@ impl Turn {
             if links.is_empty() || !self.must_wait_for(&links)? {
                 return Ok(waited);
             }
-            if self.store().inbox(&self.session_id)?.iter().any(|row| !known.contains(&row.message_id)) {
+            if self.inbox()?.iter().any(|row| !known.contains(&row.message_id)) {
                 return Ok(true);
             }
             if !std::mem::replace(&mut waited, true) {
-                self.status(SessionStatus::Busy).await?;
+                self.begin_without_prompt().await?;
             }
             for link in &links {
                 if self.inner.is_unfollowed(link)? {

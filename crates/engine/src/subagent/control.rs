@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    CancelResult, EventBody, HostError, Json, MessageId, PromptInput, PromptPart, Session, SessionId, SteerInput,
-    TreeState,
+    Caller, CancelResult, EventBody, HostError, Json, MessageId, PromptInput, PromptPart, Session, SessionId,
+    SteerInput, TreeState,
 };
 use futures::future::join_all;
 use serde_json::json;
@@ -58,7 +58,12 @@ impl Inner {
     }
 
     /// Sends a message to the running turn. If the turn ends at the same moment, the message begins the next one.
-    pub(crate) async fn steer(self: &Arc<Self>, id: &SessionId, input: SteerInput) -> Result<MessageId, HostError> {
+    pub(crate) async fn steer(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: &SessionId,
+        input: SteerInput,
+    ) -> Result<MessageId, HostError> {
         self.session(id)?;
         let mut parts = input.parts;
         parts.extend(input.text.map(PromptPart::text));
@@ -68,7 +73,7 @@ impl Inner {
         if !self.is_running(id).map_err(store_error)? {
             return Err(HostError::Conflict(format!("No turn runs in {id}; send a prompt instead")));
         }
-        self.submit(id, PromptInput { parts, ..PromptInput::default() }).await
+        Ok(self.submit(caller, id, PromptInput { parts, ..PromptInput::default() }).await?.message)
     }
 
     /// Pauses a session and everything below it before their next step, or resumes them. Returns false if nothing
@@ -110,24 +115,37 @@ impl Inner {
         Ok(CancelResult { sessions: self.stop_tree(id).await? })
     }
 
-    /// Stops a session and everything below it. Returns those that were running or about to start. Afterwards none of
-    /// them runs or is paused.
+    /// Stops a session and everything below it, and cancels its queued turns. Returns those that were running or about
+    /// to start. Afterwards none of them runs or is paused.
     pub(crate) async fn stop_tree(self: &Arc<Self>, top: &SessionId) -> Result<Vec<SessionId>, HostError> {
+        let queued = self.store.queued_turns(top).map_err(store_error)?;
+        for turn in &queued {
+            self.cancel_queued(turn).await?;
+        }
+        let mut stopped = self.stop_running_tree(top).await?;
+        if !queued.is_empty() && !stopped.contains(top) {
+            stopped.push(top.clone());
+        }
+        Ok(stopped)
+    }
+
+    /// Stops the turn that runs in a session and everything below it. Queued turns follow. Returns the sessions that
+    /// were running or about to start.
+    pub(crate) async fn stop_running_tree(self: &Arc<Self>, top: &SessionId) -> Result<Vec<SessionId>, HostError> {
         self.can_be_stopped(top)?;
         let tree = self.store.subtree(top).map_err(store_error)?;
         // First of all, or the end of a child would wake its caller. If this fails, the turns are still aborted.
         let cancelled = self.cancel_background(|id| tree.iter().any(|session| session.id == *id)).await;
         // Abort a parent before its children, or it would continue with the news that one was stopped. It stops any
         // child it starts after this check itself, before it ends.
-        for session in &tree {
-            self.runs.abort(&session.id);
-        }
+        let aborted: Vec<bool> = tree.iter().map(|session| self.runs.abort(&session.id).is_some()).collect();
         cancelled?;
         let cancelled_start = self.cancel_unstarted(top).await?;
         let stopped = join_all(tree.iter().map(|session| self.stop_unwanted(&session.id))).await;
         let mut sessions = Vec::new();
-        for (session, stopped) in tree.iter().zip(stopped) {
-            if stopped? || cancelled_start && session.id == *top {
+        for ((session, stopped), aborted) in tree.iter().zip(stopped).zip(aborted) {
+            // A turn that was aborted above may have ended since.
+            if stopped? || aborted || cancelled_start && session.id == *top {
                 sessions.push(session.id.clone());
             }
         }

@@ -254,8 +254,7 @@ impl ToolCall {
         if let Some(known) = TaskLink::of_call(self.turn.store(), &self.part.head.id)? {
             return Ok(Ok(delegation(known.task)));
         }
-        let background = task.background.unwrap_or(false);
-        if background && !instance.limits.background {
+        if task.background == Some(true) && !instance.limits.background {
             return Ok(Err(NO_BACKGROUND.to_owned()));
         }
         self.turn.wait_out_pause().await?;
@@ -283,25 +282,7 @@ impl ToolCall {
         let Some(constraints) = self.rules.child_constraints(before.as_deref()) else {
             return Ok(Err(TOO_MANY_RULES.to_owned()));
         };
-        let prompt = MessageId::after(self.turn.store().newest_stamp(&child.id)?);
-        let first = PromptInput {
-            parts: vec![PromptPart::text(&task.prompt)],
-            message_id: Some(prompt.clone()),
-            model: Some(model.clone()),
-            agent: Some(agent.name.clone()),
-            ..PromptInput::default()
-        };
-        let delegation = delegation(LinkedTask {
-            session: self.turn.session_id.clone(),
-            child: child.id.clone(),
-            prompt,
-            title: task.description.clone(),
-            input: Some(Box::new(first)),
-            cancelled: false,
-            careful: self.rules.is_careful(),
-            background: background
-                .then(|| Background { awaited: false, follower: Some(inner.store.owner().to_owned()) }),
-        });
+        let delegation = delegation(self.linked_task(&task, &child.id, &model, &agent.name)?);
         let mut batch = self.turn.batch().durable();
         if new {
             batch.session(&child);
@@ -315,6 +296,36 @@ impl ToolCall {
         self.show_progress(batch, &delegation).await?;
         self.signal_running();
         Ok(Ok(delegation))
+    }
+
+    /// The task of a child, with the prompt that it will be sent.
+    fn linked_task(
+        &self,
+        task: &TaskInput,
+        child: &SessionId,
+        model: &ModelRef,
+        agent: &str,
+    ) -> Result<LinkedTask, StoreError> {
+        let store = self.turn.store();
+        let prompt = MessageId::after(store.newest_stamp(child)?);
+        let first = PromptInput {
+            parts: vec![PromptPart::text(&task.prompt)],
+            message_id: Some(prompt.clone()),
+            model: Some(model.clone()),
+            agent: Some(agent.to_owned()),
+            ..PromptInput::default()
+        };
+        let background = || Background { awaited: false, follower: Some(store.owner().to_owned()) };
+        Ok(LinkedTask {
+            session: self.turn.session_id.clone(),
+            child: child.clone(),
+            prompt,
+            title: task.description.clone(),
+            input: Some(Box::new(first)),
+            cancelled: false,
+            careful: self.rules.is_careful(),
+            background: (task.background == Some(true)).then(background),
+        })
     }
 
     /// The session that does the work, and whether it is new; or the refusal.

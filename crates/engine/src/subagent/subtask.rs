@@ -98,14 +98,14 @@ pub(crate) async fn follow_up(turn: &Arc<Turn>, user: &UserMessage) -> Result<Af
     };
     let mut batch = turn.batch().durable();
     let (id, info) = (message.id.clone(), Message::User(message));
-    batch.publish_new_message(info);
-    batch.publish_part(&synthetic_text(&turn.session_id, &id, FOLLOW_UP.to_owned()));
     // It continues the command's work, under the same rules.
-    let inbox = turn.store().inbox(&turn.session_id)?;
+    let inbox = turn.inbox()?;
     match inbox.into_iter().find(|row| row.message_id == user.id).and_then(|row| row.data) {
         Some(data) => batch.enqueue_like(&turn.session_id, &id, data),
         None => batch.enqueue(&turn.session_id, &id),
     }
+    batch.publish_new_message(info);
+    batch.publish_part(&synthetic_text(&turn.session_id, &id, FOLLOW_UP.to_owned()));
     turn.commit(batch).await?;
     Ok(AfterStep::Continue)
 }

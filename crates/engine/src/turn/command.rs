@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    AgentMode, CommandInput, CommandSource, EventBody, HostError, MessageWithParts, ModelRef, PromptInput, PromptPart,
-    SessionId,
+    AgentMode, Caller, Command, CommandInput, CommandSource, EventBody, HostError, MessageWithParts, ModelRef,
+    PromptInput, PromptPart, Session, SessionId,
 };
 use exec::Spec;
 use store::Batch;
@@ -30,6 +30,7 @@ const MENTIONS_MAX: usize = 50;
 impl Inner {
     pub(crate) async fn command(
         self: &Arc<Self>,
+        caller: &Caller,
         id: &SessionId,
         input: CommandInput,
     ) -> Result<MessageWithParts, HostError> {
@@ -44,16 +45,45 @@ impl Inner {
             Some(model) => Some(ModelRef::parse(model).ok_or_else(|| {
                 HostError::Invalid(format!("Command {} names the model {model:?}, not provider/model", command.name))
             })?),
-            None => input.target.model,
+            None => input.target.model.clone(),
         };
         if let Some(message) = &input.target.message_id
             && self.store.message(message).map_err(store_error)?.is_some()
         {
             // The same command sent twice is one command: its shell pieces do not run again.
-            let message =
-                self.submit(id, PromptInput { message_id: Some(message.clone()), ..PromptInput::default() }).await?;
-            return self.await_answer(id, &message).await;
+            let again = PromptInput { message_id: Some(message.clone()), ..PromptInput::default() };
+            let known = self.submit(caller, id, again).await?;
+            return self.await_answer_of(id, &known.message, known.turn).await;
         }
+        let arguments = input.arguments.clone();
+        let prompt = self.command_prompt(&instance, &session, command, model, input).await?;
+        let accepted = self.submit(caller, id, prompt).await?;
+        let answer = self.await_answer_of(id, &accepted.message, accepted.turn).await?;
+        let mut batch = Batch::new(&self.place(&session));
+        batch.event(EventBody::CommandExecuted {
+            name: command.name.clone(),
+            session_id: id.clone(),
+            arguments,
+            message_id: answer.info.id().clone(),
+        });
+        self.store.commit(batch).await.map_err(store_error)?;
+        if command.name == INIT {
+            let mut project = self.project_of(&instance)?;
+            project.time.initialized = Some(api::now());
+            self.put_project(project).await?;
+        }
+        Ok(answer)
+    }
+
+    /// The prompt that a command stands for, with its template filled in.
+    async fn command_prompt(
+        &self,
+        instance: &Instance,
+        session: &Session,
+        command: &Command,
+        model: Option<ModelRef>,
+        input: CommandInput,
+    ) -> Result<PromptInput, HostError> {
         let agent = command.agent.clone().or(input.target.agent);
         let subagent = || agent.as_deref().and_then(|name| instance.agents.get(name)).map(|agent| agent.mode);
         let delegates = command.subtask.unwrap_or_else(|| subagent() == Some(AgentMode::Subagent));
@@ -66,56 +96,46 @@ impl Inner {
         let template_text = pieces
             .iter()
             .filter_map(|piece| if let TemplatePiece::Text(text) = piece { Some(text.as_str()) } else { None });
-        let mentioned = mentioned_parts(&instance, &template_text.collect::<Vec<_>>().join(" "));
+        let mentioned = mentioned_parts(instance, &template_text.collect::<Vec<_>>().join(" "));
         let text = match command.source {
-            Some(CommandSource::Mcp) => self.server_prompt(&instance, id, &command.name, &input.arguments).await?,
-            _ => self.fill_template(&instance, pieces).await,
+            Some(CommandSource::Mcp) => {
+                self.server_prompt(instance, &session.id, &command.name, &input.arguments).await?
+            }
+            _ => self.fill_template(instance, pieces).await,
         };
         let target = PromptInput {
             message_id: input.target.message_id,
             variant: input.target.variant,
             ..PromptInput::default()
         };
-        let prompt = if delegates {
+        if delegates {
             // The subagent reads files itself, so they need not be passed on. The session keeps its agent.
-            let agent = agent.or(session.agent.clone()).unwrap_or_else(|| instance.default_agent());
-            let model = model.or_else(|| instance.agents.get(&agent)?.model.clone());
-            let last = || session.model.as_ref().map(|last| ModelRef::new(&last.provider_id, &last.id));
-            let model = model.or_else(|| last().filter(|last| self.resolve(&instance, last).is_ok()));
-            let model = match model {
-                Some(model) => Some(model),
-                None => self.default_model(&instance).await.ok(),
-            };
-            let part = PromptPart::Subtask {
-                id: None,
-                prompt: text,
-                description: command.description.clone().unwrap_or_else(|| command.name.clone()),
-                agent,
-                model,
-                command: Some(command.name.clone()),
-            };
-            PromptInput { parts: vec![part], ..target }
-        } else {
-            let parts = std::iter::once(PromptPart::text(text)).chain(mentioned).chain(input.parts).collect();
-            PromptInput { parts, model, agent, ..target }
-        };
-        let name = command.name.clone();
-        let message = self.submit(id, prompt).await?;
-        let answer = self.await_answer(id, &message).await?;
-        let mut batch = Batch::new(&self.place(&session));
-        batch.event(EventBody::CommandExecuted {
-            name,
-            session_id: id.clone(),
-            arguments: input.arguments,
-            message_id: answer.info.id().clone(),
-        });
-        self.store.commit(batch).await.map_err(store_error)?;
-        if command.name == INIT {
-            let mut project = self.project_of(&instance)?;
-            project.time.initialized = Some(api::now());
-            self.put_project(project).await?;
+            let part = self.command_subtask(instance, session, command, text, (agent, model)).await;
+            return Ok(PromptInput { parts: vec![part], ..target });
         }
-        Ok(answer)
+        let parts = std::iter::once(PromptPart::text(text)).chain(mentioned).chain(input.parts).collect();
+        Ok(PromptInput { parts, model, agent, ..target })
+    }
+
+    /// The task of a command that a subagent works on.
+    async fn command_subtask(
+        &self,
+        instance: &Instance,
+        session: &Session,
+        command: &Command,
+        prompt: String,
+        (agent, model): (Option<String>, Option<ModelRef>),
+    ) -> PromptPart {
+        let agent = agent.or(session.agent.clone()).unwrap_or_else(|| instance.default_agent());
+        let model = model.or_else(|| instance.agents.get(&agent)?.model.clone());
+        let last = || session.model.as_ref().map(|last| ModelRef::new(&last.provider_id, &last.id));
+        let model = model.or_else(|| last().filter(|last| self.resolve(instance, last).is_ok()));
+        let model = match model {
+            Some(model) => Some(model),
+            None => self.default_model(instance).await.ok(),
+        };
+        let description = command.description.clone().unwrap_or_else(|| command.name.clone());
+        PromptPart::Subtask { id: None, prompt, description, agent, model, command: Some(command.name.clone()) }
     }
 
     async fn fill_template(&self, instance: &Instance, pieces: Vec<TemplatePiece>) -> String {

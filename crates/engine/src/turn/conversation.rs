@@ -72,21 +72,18 @@ impl Conversation {
         for message in pages.next_page()? {
             conversation.add(&message);
         }
-        if pages.is_done() {
-            conversation.synced_to = conversation.entries.len().saturating_sub(1);
-            return Ok(conversation);
-        }
-        // A long session takes a while, so read the rest on a blocking thread.
-        let rest = tokio::task::spawn_blocking(move || {
-            while !pages.is_done() {
+        // A long session takes a while.
+        while !pages.is_done() {
+            let read = move |_: &Store| {
                 for message in pages.next_page()? {
                     conversation.add(&message);
                 }
-            }
-            conversation.synced_to = conversation.entries.len().saturating_sub(1);
-            Ok(conversation)
-        });
-        rest.await.unwrap_or(Err(StoreError::Closed))
+                Ok::<_, StoreError>((pages, conversation))
+            };
+            (pages, conversation) = store.long_read(read).await?;
+        }
+        conversation.synced_to = conversation.entries.len().saturating_sub(1);
+        Ok(conversation)
     }
 
     pub(crate) fn empty(session: &SessionId, revision: u64) -> Self {
@@ -108,11 +105,11 @@ impl Conversation {
         }
     }
 
-    /// The prompt to answer next: the newest waiting one, unless it has its final answer. Prompts and notes that
-    /// arrived meanwhile join the conversation here.
-    pub(crate) fn next_prompt(&mut self, store: &Store) -> Result<Option<UserMessage>, StoreError> {
+    /// The prompt to answer next in a turn: the newest waiting one, unless it has its final answer. Prompts and notes
+    /// that arrived meanwhile join the conversation here.
+    pub(crate) fn next_prompt(&mut self, store: &Store, turn: Option<u64>) -> Result<Option<UserMessage>, StoreError> {
         let inbox = store.inbox(&self.session)?;
-        for row in &inbox {
+        for row in inbox.iter().filter(|row| Some(row.turn) == turn) {
             if !self.pending.contains(&row.message_id) {
                 self.pending.push(row.message_id.clone());
             }
@@ -243,10 +240,10 @@ impl Conversation {
         }
     }
 
-    /// Ends the turn and returns the prompts it took in.
-    pub(crate) fn take_prompts(&mut self) -> Vec<MessageId> {
+    /// Forgets the prompts of a turn that has ended.
+    pub(crate) fn end_turn(&mut self) {
         self.prompts.clear();
-        std::mem::take(&mut self.pending)
+        self.pending.clear();
     }
 
     fn add(&mut self, message: &MessageWithParts) {

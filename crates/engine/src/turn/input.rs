@@ -10,7 +10,7 @@ use api::{
 use base64::Engine as _;
 
 use crate::Inner;
-use crate::ask::permission;
+use crate::ask::rules::Level;
 use crate::error::store_error;
 use crate::project::instance::Instance;
 use crate::project::mcp;
@@ -267,7 +267,8 @@ impl PromptReader<'_> {
             answers: None,
             granted: Arc::from([]),
             readable: self.instance.agents.get(&message.agent).map_or_else(tools::ReadPolicy::nothing, |agent| {
-                permission::readable(&agent.permission, &self.instance.loaded.config.tightened(&agent.name), &[])
+                let tighten = self.instance.loaded.config.tightened(&agent.name);
+                Level::new(&agent.permission, 0, &[], &tighten).readable_files()
             }),
         }
     }

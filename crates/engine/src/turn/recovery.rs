@@ -92,7 +92,7 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, ended_well: bool) ->
         return Ok(false);
     }
     let store = turn.store();
-    let inbox = store.inbox(&turn.session_id)?;
+    let inbox = turn.inbox()?;
     if crashed {
         let mut batch = turn.batch().durable();
         for row in &inbox {

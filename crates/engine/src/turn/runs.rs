@@ -22,11 +22,14 @@ use crate::{Inner, lock};
 /// How a run ended: where it ran, or the error.
 pub(crate) type RunResult = Result<TurnLocation, HostError>;
 
-/// The result of a finished turn.
+/// The turn of a run.
 #[derive(Default)]
-struct FinishedTurn {
-    prompts: Vec<MessageId>,
-    answer: Option<MessageId>,
+struct RunTurn {
+    number: Option<u64>,
+    /// Its last answer, once it has ended.
+    ended: Option<Option<MessageId>>,
+    /// Whether other turns of the session wait after it.
+    more_turns: bool,
 }
 
 /// One running turn.
@@ -34,7 +37,7 @@ pub(crate) struct Run {
     pub(crate) cancel: CancellationToken,
     parked: AtomicBool,
     result: watch::Sender<Option<RunResult>>,
-    finished: Mutex<FinishedTurn>,
+    turn: Mutex<RunTurn>,
     wakeups: watch::Sender<()>,
     /// The epoch of its lease; 0 before it has one.
     epoch: AtomicU64,
@@ -48,7 +51,7 @@ impl Run {
             cancel: CancellationToken::new(),
             parked: AtomicBool::new(false),
             result: watch::Sender::new(None),
-            finished: Mutex::default(),
+            turn: Mutex::default(),
             wakeups: watch::Sender::new(()),
             epoch: AtomicU64::new(0),
             abort_epoch: AtomicU64::new(0),
@@ -94,15 +97,25 @@ impl Run {
         self.parked.load(Ordering::Acquire)
     }
 
-    /// Records the prompts the turn took in and its last answer, which answers all of them.
-    pub(crate) fn record_result(&self, prompts: Vec<MessageId>, answer: Option<MessageId>) {
-        *lock(&self.finished) = FinishedTurn { prompts, answer };
+    /// Records which turn it runs.
+    pub(crate) fn set_turn(&self, number: Option<u64>) {
+        lock(&self.turn).number = number;
     }
 
-    /// The answer to a prompt the turn took in. Another turn may have followed since.
-    pub(crate) fn answer_to(&self, prompt: &MessageId) -> Option<MessageId> {
-        let finished = lock(&self.finished);
-        finished.answer.clone().filter(|_| finished.prompts.contains(prompt))
+    /// Records the end of its turn.
+    pub(crate) fn record_end(&self, number: Option<u64>, answer: Option<MessageId>, more_turns: bool) {
+        *lock(&self.turn) = RunTurn { number, ended: Some(answer), more_turns };
+    }
+
+    /// Whether it runs this turn.
+    pub(crate) fn is_of_turn(&self, number: u64) -> bool {
+        lock(&self.turn).number == Some(number)
+    }
+
+    /// The last answer of a turn that it has run to the end.
+    pub(crate) fn answer_of_turn(&self, number: u64) -> Option<Option<MessageId>> {
+        let turn = lock(&self.turn);
+        turn.ended.clone().filter(|_| turn.number == Some(number))
     }
 
     /// Waits for the run to end.
@@ -224,8 +237,8 @@ impl Inner {
         new.then(|| SessionGuard::new(self, session, &run))
     }
 
-    fn start_if_prompts_wait(self: &Arc<Self>, session: &SessionId) {
-        if !self.closing.is_cancelled() && self.store.inbox(session).is_ok_and(|inbox| !inbox.is_empty()) {
+    fn start_if_turns_wait(self: &Arc<Self>, session: &SessionId) {
+        if !self.closing.is_cancelled() && self.store.current_turn(session).is_ok_and(|next| next.is_some()) {
             self.start(session);
         }
     }
@@ -239,7 +252,7 @@ impl Inner {
         self.tasks.spawn(async move {
             let _ = inner.closing.run_until_cancelled(inner.wait_until_free(&session)).await;
             lock(&inner.runs.followed).remove(&session);
-            inner.start_if_prompts_wait(&session);
+            inner.start_if_turns_wait(&session);
         });
     }
 }
@@ -327,8 +340,8 @@ impl Drop for SessionGuard {
         match location {
             Some(TurnLocation::Elsewhere) => self.inner.follow_other_process(&self.session),
             // A caller that accepted a prompt meanwhile found this run in the map, and relies on it.
-            Some(TurnLocation::Here) if joined || self.claim.is_some() => {
-                self.inner.start_if_prompts_wait(&self.session);
+            Some(TurnLocation::Here) if joined || self.claim.is_some() || lock(&self.run.turn).more_turns => {
+                self.inner.start_if_turns_wait(&self.session);
             }
             // Nobody relies on this run; or it failed and may fail again at once, so the watchdog retries it later.
             Some(TurnLocation::Here) | None => {}

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::{
-    EventBody, Extra, HostError, Json, Message, MessageWithParts, Part, PartHead, Session, SessionId, SessionStatus,
-    ShellInput, ToolCompleted, ToolPart, ToolRunning, ToolState, ToolTime, Usage, UserMessage, UserTime,
+    Caller, EventBody, Extra, HostError, Json, Message, MessageWithParts, Part, PartHead, Session, SessionId,
+    SessionStatus, ShellInput, ToolCompleted, ToolPart, ToolRunning, ToolState, ToolTime, Usage, UserMessage, UserTime,
 };
 use exec::{End, Spec};
 use store::AcquireOutcome;
@@ -24,9 +24,11 @@ impl Inner {
     /// Runs on a separate task: a caller that goes away must not leave the command without its outcome.
     pub(crate) async fn shell(
         self: &Arc<Self>,
+        caller: &Caller,
         id: &SessionId,
         input: ShellInput,
     ) -> Result<MessageWithParts, HostError> {
+        tracing::debug!(session = %id, client = caller.client_name(), "running a command of the user");
         let (inner, id) = (self.clone(), id.clone());
         let work = self.tasks.spawn(async move { inner.run_shell(&id, input).await });
         work.await.map_err(|error| HostError::Failed(format!("The command failed: {error}")))?
@@ -93,6 +95,7 @@ impl Turn {
             extra: Extra::default(),
         };
         let mut batch = self.batch().durable();
+        batch.begin_closed_turn(id);
         batch.event(EventBody::SessionStatus { session_id: id.clone(), status: SessionStatus::Busy });
         batch.insert_message(&Message::User(user.clone()));
         batch.event(EventBody::message(Message::User(user.clone())));
@@ -103,7 +106,7 @@ impl Turn {
         batch.record(STARTED, part.head.id.as_str(), Some(&Json::Bool(true)), None);
         batch.usage(id, &Usage { tool_calls: 1, ..Usage::default() });
         // Not retried: nothing has started yet, so the caller can be told at once.
-        self.store().commit(batch).await?;
+        self.set_number(self.store().commit(batch).await?.turn);
 
         let output = self.run_and_show(&input.command, &part, started).await?;
         part.state = ToolState::Completed(ToolCompleted {
@@ -119,8 +122,8 @@ impl Turn {
         batch.publish_message(Message::Assistant(answer.clone()));
         batch.publish_part(&Part::Tool(part.clone()));
         batch.record(STARTED, part.head.id.as_str(), None, None);
-        self.go_idle(&mut batch);
-        self.commit(batch).await?;
+        self.go_idle(&mut batch, Some(answer.id.clone()));
+        self.run.record_end(self.number(), Some(answer.id.clone()), self.commit(batch).await?.more_turns);
         Ok(MessageWithParts { info: Message::Assistant(answer), parts: vec![Part::Tool(part)] })
     }
 

@@ -140,13 +140,7 @@ impl ToolCall {
             return self.delegate(input, api::now(), true).await;
         }
         let Some(tool) = self.find_tool().await else {
-            let registry = self.turn.tools(&self.vendor_model).await;
-            let names: Vec<&str> = prompt::offered(&registry, &self.rules).into_iter().map(|t| t.name()).collect();
-            let (tool, names) = (&self.part.tool, names.join(", "));
-            let mut text = format!("Model tried to call unavailable tool '{tool}'. Available tools: {names}.");
-            if tool == tools::WEBSEARCH && registry.get(tool).is_none() {
-                text += &format!(" {}.", tools::NO_SEARCH_ENGINE);
-            }
+            let text = self.unavailable_text().await;
             return Box::pin(self.execute_invalid(text)).await;
         };
         let started = api::now();
@@ -232,6 +226,18 @@ impl ToolCall {
         let (now, input) = (api::now(), Json::Object(JsonMap::new()));
         self.show_running(&input, now, false, |_| {}).await?;
         self.end_with_error(input, now, text, None, CallEnd::Done).await
+    }
+
+    /// The answer to a call of a tool that the model does not have.
+    async fn unavailable_text(&self) -> String {
+        let registry = self.turn.tools(&self.vendor_model).await;
+        let names: Vec<&str> = prompt::offered(&registry, &self.rules).into_iter().map(|t| t.name()).collect();
+        let (tool, names) = (&self.part.tool, names.join(", "));
+        let mut text = format!("Model tried to call unavailable tool '{tool}'. Available tools: {names}.");
+        if tool == tools::WEBSEARCH && registry.get(tool).is_none() {
+            text += &format!(" {}.", tools::NO_SEARCH_ENGINE);
+        }
+        text
     }
 
     async fn find_tool(&self) -> Option<Arc<dyn Tool>> {

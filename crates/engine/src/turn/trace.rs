@@ -37,6 +37,14 @@ impl Traces {
         known.insert(prompt.clone(), trace);
     }
 
+    /// Moves the trace of a queued prompt to the message that it became.
+    pub(crate) fn rename(&self, queued: &MessageId, message: &MessageId) {
+        let mut known = lock(&self.0);
+        if let Some(trace) = known.shift_remove(queued) {
+            known.insert(message.clone(), trace);
+        }
+    }
+
     /// The header of a model call for a prompt: the same trace, a new span.
     pub(crate) fn header(&self, prompt: &MessageId) -> Option<(String, String)> {
         let Trace { id, flags } = lock(&self.0).get(prompt)?.clone();

@@ -1,7 +1,7 @@
 //! An agent's configuration applies to its turns, as a subagent and on its own.
 
 use crate::common::{Lab, open, prompt};
-use api::{AgentMode, Host, PromptInput, ToolState};
+use api::{AgentMode, CatalogHost, Host, PromptInput, ToolState};
 use serde_json::{Value, json};
 use testkit::{ModelServer, Reply, TempProject};
 
@@ -72,7 +72,7 @@ async fn a_subagent_has_its_own_model_sampling_steps_tools_and_rules() {
         assert_eq!(request.body["model"], "test-model", "the caller has its own");
         assert!(!system(request).contains("EXPERT") && request.tools().contains(&"bash"));
     }
-    let child = &lab.engine.children(&lab.scope, &session).await.unwrap()[0];
+    let child = &lab.engine.children(&session).await.unwrap()[0];
     let tools = lab.tools(&child.id).await;
     let ToolState::Error(error) = &tools[0].state else { panic!("{tools:#?}") };
     assert!(error.error.contains("secret"), "{}", error.error);
@@ -87,7 +87,7 @@ async fn the_same_applies_when_a_user_selects_it() {
     model.enqueue(Reply::default().tool("c1", "read", json!({"filePath": "a.txt"})));
     model.enqueue(Reply::text("alpha"));
     let input = PromptInput { agent: Some("expert".to_owned()), ..prompt("look") };
-    lab.engine.prompt(&lab.scope, &session, input).await.unwrap();
+    lab.engine.prompt(&session, input).await.unwrap();
     let requests = model.requests();
     assert_eq!(requests.len(), 2);
     check_expert_requests(&requests[0], &requests[1]);
@@ -99,8 +99,8 @@ async fn requests_name_their_session_and_the_one_above_it() {
     let (mut model, lab) = lab().await;
     let session = lab.engine.create_session(&lab.scope, api::CreateSession::default()).await.unwrap().id;
     let work = tokio::spawn({
-        let (engine, scope, session) = (lab.engine.clone(), lab.scope.clone(), session.clone());
-        async move { engine.prompt(&scope, &session, prompt("go")).await }
+        let (engine, session) = (lab.engine.clone(), session.clone());
+        async move { engine.prompt(&session, prompt("go")).await }
     });
     let task = json!({"description": "Ask", "prompt": "What is in it?", "subagent_type": "expert"});
     let (mut seen, mut titles, mut roots) = (Vec::new(), 0, 0);
@@ -121,7 +121,7 @@ async fn requests_name_their_session_and_the_one_above_it() {
         }
     }
     work.await.unwrap().unwrap();
-    let child = lab.engine.children(&lab.scope, &session).await.unwrap()[0].id.to_string();
+    let child = lab.engine.children(&session).await.unwrap()[0].id.to_string();
     let (root, none) = (session.to_string(), String::new());
     assert_eq!((titles, roots), (1, 2));
     for (id, affinity, parent) in seen {

@@ -46,7 +46,7 @@ fn bash(command: &str) -> Value {
 
 async fn answer(engine: &Engine, ask: &PermissionRequest, reply: PermissionReplyKind) {
     let reply = PermissionReply { reply, message: None };
-    engine.reply_permission(&Scope::new("/"), &ask.id, reply).await.unwrap();
+    engine.reply_permission(&ask.id, reply).await.unwrap();
 }
 
 /// Makes a call in a new session of that directory and replies to its requests. Returns the requests.
@@ -54,7 +54,7 @@ async fn call(engine: &Engine, directory: &Path, call: Value, reply: PermissionR
     let id = session(engine, directory).await;
     let mut events = Recorder::new(Arc::new(engine.clone())).await;
     let steps = json!([{ "tools": [call] }, {"text": "done"}]);
-    engine.prompt_async(&scope(directory), &id, prompt(&script(steps))).await.unwrap();
+    engine.prompt_async(&id, prompt(&script(steps))).await.unwrap();
     let mut asked = Vec::new();
     loop {
         let next = |body: &EventBody| match body {
@@ -160,7 +160,7 @@ async fn a_request_in_another_directory_keeps_waiting() {
     for folder in [&one, &two, &one] {
         let id = session(&lab.engine, folder).await;
         let steps = json!([{"tools": [write("x.txt")]}, {"text": "done"}]);
-        lab.engine.prompt_async(&scope(folder), &id, prompt(&script(steps))).await.unwrap();
+        lab.engine.prompt_async(&id, prompt(&script(steps))).await.unwrap();
         let event = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
         let EventBody::PermissionAsked(ask) = &event.body else { unreachable!() };
         waiting.push((**ask).clone());
@@ -246,7 +246,7 @@ async fn a_file_named_by_the_user_does_not_bring_in_another() {
         url: format!("file://{}", code.display()),
         source: None,
     });
-    lab.engine.prompt(&lab.scope, &id, input).await.unwrap();
+    lab.engine.prompt(&id, input).await.unwrap();
     let told = format!("{:?}", lab.messages(&id).await);
     assert!(told.contains("fn main") && !told.contains("needle in keys"), "{told}");
 }
@@ -256,7 +256,7 @@ async fn offered(lab: &Lab, agent: &str) -> Vec<String> {
     let id = lab.session().await;
     let mut input = prompt(&script(json!([{"tools": [["nothing", {}]]}, {"text": "done"}])));
     input.agent = Some(agent.to_owned());
-    lab.engine.prompt(&lab.scope, &id, input).await.unwrap();
+    lab.engine.prompt(&id, input).await.unwrap();
     let told = last(lab, &id).await;
     let list = told.split("Available tools: ").nth(1).unwrap_or_else(|| panic!("{told}"));
     let names = list.trim_end().trim_end_matches('.').split(", ").map(str::to_owned);
@@ -312,7 +312,7 @@ async fn an_agent_restricted_to_some_tools_can_call_nothing_else() {
     let id = lab.session().await;
     let mut input = prompt(&script(json!([{ "tools": calls }, {"text": "done"}])));
     input.agent = Some("reader".to_owned());
-    lab.engine.prompt(&lab.scope, &id, input).await.unwrap();
+    lab.engine.prompt(&id, input).await.unwrap();
     let done = lab.tools(&id).await;
     let names: Vec<&str> = done.iter().map(|tool| tool.tool.as_str()).collect();
     assert_eq!(names[..10], ["invalid"; 10], "{done:?}");
@@ -324,6 +324,6 @@ async fn an_agent_restricted_to_some_tools_can_call_nothing_else() {
     let id = lab.session().await;
     let mut input = prompt(&script(json!([{"tools": [["bash", {"command": "rm a.txt"}]]}, {"text": "done"}])));
     input.agent = Some("runner".to_owned());
-    lab.engine.prompt(&lab.scope, &id, input).await.unwrap();
+    lab.engine.prompt(&id, input).await.unwrap();
     assert!(last(&lab, &id).await.contains("denies"));
 }

@@ -29,14 +29,14 @@ async fn an_ask_survives_a_restart_and_its_answer_lets_the_call_run_once() {
     let session = lab.session().await;
     let mut events = lab.recorder().await;
     let steps = json!([{"tools": [["bash", {"command": "echo once >> done.txt"}]]}, {"text": "after"}]);
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&script(steps))).await.unwrap();
     let ask = asked(&mut events).await;
     lab.restart().await;
     let open = lab.engine.permissions(&lab.scope).await.unwrap();
     assert_eq!(open.iter().map(|a| &a.id).collect::<Vec<_>>(), [&ask.id]);
     let mut events = lab.recorder().await;
     assert_eq!(lab.engine.recover(None).await.unwrap(), 1);
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply(PermissionReplyKind::Once)).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply(PermissionReplyKind::Once)).await.unwrap();
     events.wait_idle(&session).await;
     assert_eq!(lab.project.read("done.txt"), "once\n");
     let tools = lab.tools(&session).await;
@@ -50,10 +50,10 @@ async fn a_reply_given_while_no_turn_runs_counts() {
     let session = lab.session().await;
     let mut events = lab.recorder().await;
     let steps = json!([{"tools": [["bash", {"command": "echo x > x.txt"}]]}, {"text": "after"}]);
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&script(steps))).await.unwrap();
     let ask = asked(&mut events).await;
     lab.restart().await;
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply(PermissionReplyKind::Once)).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply(PermissionReplyKind::Once)).await.unwrap();
     let mut events = lab.recorder().await;
     lab.engine.recover(Some(&session)).await.unwrap();
     events.wait_idle(&session).await;
@@ -68,13 +68,13 @@ async fn unknown_and_answered_asks_are_errors() {
     let session = lab.session().await;
     let unknown = PermissionId::parse("per_nope").unwrap();
     let once = || reply(PermissionReplyKind::Once);
-    assert!(matches!(lab.engine.reply_permission(&lab.scope, &unknown, once()).await, Err(HostError::NotFound { .. })));
+    assert!(matches!(lab.engine.reply_permission(&unknown, once()).await, Err(HostError::NotFound { .. })));
     let mut events = lab.recorder().await;
     let steps = json!([{"tools": [["bash", {"command": "echo x"}]]}, {"text": "after"}]);
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&script(steps))).await.unwrap();
     let ask = asked(&mut events).await;
-    lab.engine.reply_permission(&lab.scope, &ask.id, once()).await.unwrap();
-    assert!(matches!(lab.engine.reply_permission(&lab.scope, &ask.id, once()).await, Err(HostError::Conflict(_))));
+    lab.engine.reply_permission(&ask.id, once()).await.unwrap();
+    assert!(matches!(lab.engine.reply_permission(&ask.id, once()).await, Err(HostError::Conflict(_))));
     events.wait_idle(&session).await;
 }
 
@@ -84,11 +84,11 @@ async fn an_approval_settles_equal_asks_of_the_project_and_lifts_no_denial() {
     let (one, two) = (lab.session().await, lab.session().await);
     let mut events = lab.recorder().await;
     let steps = |command: &str| script(json!([{"tools": [["bash", {"command": command}]]}, {"text": "after"}]));
-    lab.engine.prompt_async(&lab.scope, &one, prompt(&steps("echo one"))).await.unwrap();
+    lab.engine.prompt_async(&one, prompt(&steps("echo one"))).await.unwrap();
     let first = asked(&mut events).await;
-    lab.engine.prompt_async(&lab.scope, &two, prompt(&steps("echo two"))).await.unwrap();
+    lab.engine.prompt_async(&two, prompt(&steps("echo two"))).await.unwrap();
     asked(&mut events).await;
-    lab.engine.reply_permission(&lab.scope, &first.id, reply(PermissionReplyKind::Always)).await.unwrap();
+    lab.engine.reply_permission(&first.id, reply(PermissionReplyKind::Always)).await.unwrap();
     events.wait_for(|b| matches!(b, EventBody::SessionIdle { .. })).await;
     events.wait_for(|b| matches!(b, EventBody::SessionIdle { .. })).await;
     assert!(lab.engine.permissions(&lab.scope).await.unwrap().is_empty());
@@ -97,7 +97,7 @@ async fn an_approval_settles_equal_asks_of_the_project_and_lifts_no_denial() {
     }
     // Another process sees it too.
     let second = lab.second();
-    second.prompt(&lab.scope, &two, prompt(&steps("echo three"))).await.unwrap();
+    second.prompt(&two, prompt(&steps("echo three"))).await.unwrap();
     lab.say(&one, &steps("rm x")).await;
     let tools = lab.tools(&one).await;
     assert!(matches!(&tools[1].state, ToolState::Error(e) if e.error.contains("denies")), "{tools:?}");
@@ -111,9 +111,9 @@ async fn an_ask_can_be_answered_by_another_process() {
     let second = lab.second();
     let mut there = Recorder::new(Arc::new(second.clone())).await;
     let steps = json!([{"tools": [["bash", {"command": "echo far"}]]}, {"text": "after"}]);
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&script(steps))).await.unwrap();
     let ask = asked(&mut there).await;
-    second.reply_permission(&lab.scope, &ask.id, reply(PermissionReplyKind::Once)).await.unwrap();
+    second.reply_permission(&ask.id, reply(PermissionReplyKind::Once)).await.unwrap();
     there.wait_idle(&session).await;
     assert!(matches!(&lab.tools(&session).await[0].state, ToolState::Completed(_)));
     second.shutdown().await;
@@ -125,9 +125,9 @@ async fn an_abort_settles_open_asks() {
     let session = lab.session().await;
     let mut events = lab.recorder().await;
     let steps = json!([{"tools": [["bash", {"command": "echo x"}]]}, {"text": "after"}]);
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&script(steps))).await.unwrap();
     asked(&mut events).await;
-    lab.engine.abort(&lab.scope, &session).await.unwrap();
+    lab.engine.abort(&session).await.unwrap();
     events.wait_for(|b| matches!(b, EventBody::PermissionReplied { reply: PermissionReplyKind::Reject, .. })).await;
     assert!(lab.engine.permissions(&lab.scope).await.unwrap().is_empty());
 }
@@ -138,9 +138,9 @@ async fn an_opaque_command_asks_if_rules_are_narrow() {
     let session = lab.session().await;
     let mut events = lab.recorder().await;
     let steps = json!([{"tools": [["bash", {"command": "X=rm; $X important.txt"}]]}, {"text": "after"}]);
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&script(steps))).await.unwrap();
     let ask = asked(&mut events).await;
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply(PermissionReplyKind::Reject)).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply(PermissionReplyKind::Reject)).await.unwrap();
     events.wait_idle(&session).await;
     let hidden = ["sh -c 'rm x'", "env rm x", "echo $(rm x)", "timeout 5 rm x", "true && rm x", "\"rm\" x"];
     for command in hidden {
@@ -175,10 +175,10 @@ async fn nothing_is_revealed_about_a_file_outside_before_it_is_allowed() {
     let guess = json!({"filePath": outside, "oldString": "a guess", "newString": "x"});
     let mut events = lab.recorder().await;
     let steps = json!([{"tools": [["edit", guess]]}, {"text": "after"}]);
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&script(steps))).await.unwrap();
     let ask = asked(&mut events).await;
     assert_eq!(ask.permission, "external_directory");
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply(PermissionReplyKind::Reject)).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply(PermissionReplyKind::Reject)).await.unwrap();
     events.wait_idle(&session).await;
 }
 
@@ -189,9 +189,9 @@ async fn a_permission_given_once_does_not_apply_to_a_later_call_with_the_same_id
     let mut events = lab.recorder().await;
     for _ in 0..2 {
         let steps = json!([{"tools": [["bash", {"command": "echo again"}]]}, {"text": "after"}]);
-        lab.engine.prompt_async(&lab.scope, &session, prompt(&script(steps))).await.unwrap();
+        lab.engine.prompt_async(&session, prompt(&script(steps))).await.unwrap();
         let ask = asked(&mut events).await;
-        lab.engine.reply_permission(&lab.scope, &ask.id, reply(PermissionReplyKind::Once)).await.unwrap();
+        lab.engine.reply_permission(&ask.id, reply(PermissionReplyKind::Once)).await.unwrap();
         events.wait_idle(&session).await;
     }
     let tools = lab.tools(&session).await;

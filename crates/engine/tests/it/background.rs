@@ -53,7 +53,7 @@ async fn the_call_returns_at_once_and_the_report_wakes_its_idle_caller() {
         json!({"parentSessionId": session, "sessionId": child, "model": {"providerID": "script", "modelID": "demo"},
             "summary": [], "background": true, "jobId": child, "truncated": false})
     );
-    assert!(lab.engine.tree(&lab.scope, &child).await.unwrap().sessions[0].background);
+    assert!(lab.engine.tree(&child).await.unwrap().sessions[0].background);
     events.wait_idle(&session).await;
     answer(&lab, &asked(&mut asks).await, PermissionReplyKind::Once).await;
     events.wait_idle(&session).await;
@@ -66,7 +66,7 @@ async fn the_call_returns_at_once_and_the_report_wakes_its_idle_caller() {
     let told = messages.iter().rfind(|m| m.info.as_user().is_some()).unwrap();
     assert_eq!(told.info.as_user().unwrap().agent, "build");
     assert_eq!(messages.last().unwrap().info.as_assistant().unwrap().parent_id, *told.info.id());
-    assert!(!lab.engine.tree(&lab.scope, &child).await.unwrap().sessions[0].background);
+    assert!(!lab.engine.tree(&child).await.unwrap().sessions[0].background);
 }
 
 #[tokio::test]
@@ -109,8 +109,8 @@ async fn failures_and_cancels_are_reported_too() {
     assert_eq!(reports(&lab, &session).await, [failed]);
     let (session, child) = launch(&lab).await;
     asked(&mut asks).await;
-    assert_eq!(lab.engine.cancel(&lab.scope, &child).await.unwrap().sessions, from_ref(&child));
-    assert!(lab.engine.cancel(&lab.scope, &child).await.unwrap().sessions.is_empty());
+    assert_eq!(lab.engine.cancel(&child).await.unwrap().sessions, from_ref(&child));
+    assert!(lab.engine.cancel(&child).await.unwrap().sessions.is_empty());
     wait_for_report(&mut events, &session).await;
     let told = reports(&lab, &session).await;
     assert_eq!(told.len(), 1);
@@ -177,7 +177,7 @@ async fn stopping_a_caller_stops_its_tasks_without_waking_it() {
             ready(&mut events).await;
         }
         let child = only_child(&lab, &session).await.id;
-        let stopped = lab.engine.cancel(&lab.scope, &session).await.unwrap().sessions;
+        let stopped = lab.engine.cancel(&session).await.unwrap().sessions;
         let mut expected = vec![child.clone()];
         if !idle {
             expected.insert(0, session.clone());
@@ -190,7 +190,7 @@ async fn stopping_a_caller_stops_its_tasks_without_waking_it() {
         assert!(!is_busy(&lab, &session).await && !is_busy(&lab, &child).await);
         let told = reports(&lab, &session).await;
         assert!(told.len() == 1 && told[0].contains("state=\"cancelled\""), "{told:?}");
-        assert!(lab.engine.waiting(&lab.scope, &session).await.unwrap().is_empty());
+        assert!(lab.engine.waiting(&session).await.unwrap().is_empty());
     }
 }
 
@@ -204,11 +204,11 @@ async fn deleting_a_caller_stops_its_tasks() {
     ready(&mut events).await;
     ready(&mut events).await;
     let child = only_child(&lab, &session).await.id;
-    lab.engine.delete_session(&lab.scope, &session).await.unwrap();
+    lab.engine.delete_session(&session).await.unwrap();
     assert!(!is_alive(&lab, "pid") && !is_alive(&lab, "own"));
     assert_eq!(lab.engine.running(), 0);
     for gone in [&session, &child] {
-        assert!(lab.engine.session(&lab.scope, gone).await.is_err());
+        assert!(lab.engine.session(gone).await.is_err());
     }
     assert_eq!(lab.engine.recover(None).await.unwrap(), 0);
 }
@@ -226,12 +226,12 @@ async fn a_running_task_moves_to_the_background() {
         let child = only_child(&lab, &session).await.id;
         let engine = if far { &second } else { &lab.engine };
         let id = if by_child { &child } else { &session };
-        assert!(engine.background(&lab.scope, id, true).await.unwrap());
+        assert!(engine.background(id, true).await.unwrap());
         events.wait_idle(&session).await;
         assert_eq!(text(lab.messages(&session).await.last().unwrap()), "went on");
         let call = lab.tools(&session).await.remove(0);
         assert!(output(&call).contains("state=\"running\""), "{call:#?}");
-        assert!(!engine.background(&lab.scope, id, true).await.unwrap(), "it waits for none");
+        assert!(!engine.background(id, true).await.unwrap(), "it waits for none");
         answer(&lab, &ask, PermissionReplyKind::Once).await;
         events.wait_idle(&session).await;
         let told = reports(&lab, &session).await;
@@ -250,8 +250,8 @@ async fn a_turn_told_to_wait_for_its_tasks_does_not_end_before_them() {
     let both = [asked(&mut asks).await, asked(&mut asks).await];
     let own = both.iter().find(|ask| ask.session_id == session).unwrap();
     let job = both.iter().find(|ask| ask.session_id != session).unwrap();
-    assert!(lab.engine.background(&lab.scope, &session, false).await.unwrap());
-    assert!(!lab.engine.background(&lab.scope, &session, false).await.unwrap(), "it waits already");
+    assert!(lab.engine.background(&session, false).await.unwrap());
+    assert!(!lab.engine.background(&session, false).await.unwrap(), "it waits already");
     answer(&lab, own, PermissionReplyKind::Once).await;
     let said = |body: &EventBody| {
         let EventBody::PartUpdated { session_id, part, .. } = body else { return false };
@@ -274,12 +274,12 @@ async fn an_idle_session_can_be_told_to_wait_for_its_tasks_and_to_stop_waiting()
     let (session, _) = launch(&lab).await;
     events.wait_idle(&session).await;
     let ask = asked(&mut asks).await;
-    assert!(lab.engine.background(&lab.scope, &session, false).await.unwrap());
+    assert!(lab.engine.background(&session, false).await.unwrap());
     let busy = |body: &EventBody| matches!(body, EventBody::SessionStatus { session_id, status: SessionStatus::Busy } if *session_id == session);
     events.wait_for(busy).await;
-    assert!(lab.engine.background(&lab.scope, &session, true).await.unwrap());
+    assert!(lab.engine.background(&session, true).await.unwrap());
     events.wait_idle(&session).await;
-    assert!(lab.engine.background(&lab.scope, &session, false).await.unwrap());
+    assert!(lab.engine.background(&session, false).await.unwrap());
     events.wait_for(busy).await;
     answer(&lab, &ask, PermissionReplyKind::Once).await;
     events.wait_idle(&session).await;
@@ -306,7 +306,7 @@ async fn a_subagent_ends_only_after_its_own_tasks() {
 
 #[tokio::test]
 async fn the_concurrency_limit_applies_to_the_background_and_a_waiting_task_can_be_cancelled() {
-    let lab = Lab::with(json!({"permission": ask(), "subagents": {"at_once": 1}}));
+    let lab = Lab::with(json!({"permission": ask(), "subagents": {"max_concurrent": 1}}));
     let session = lab.session().await;
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
     let tools = json!([background("One", asks_then("one")), background("Two", asks_then("two"))]);
@@ -315,8 +315,8 @@ async fn the_concurrency_limit_applies_to_the_background_and_a_waiting_task_can_
     let children = children(&lab, &session).await;
     let waiting = children.iter().find(|child| child.id != ask.session_id).unwrap().id.clone();
     assert!(lab.messages(&waiting).await.is_empty());
-    assert_eq!(lab.engine.cancel(&lab.scope, &waiting).await.unwrap().sessions, from_ref(&waiting));
-    assert!(lab.engine.cancel(&lab.scope, &waiting).await.unwrap().sessions.is_empty());
+    assert_eq!(lab.engine.cancel(&waiting).await.unwrap().sessions, from_ref(&waiting));
+    assert!(lab.engine.cancel(&waiting).await.unwrap().sessions.is_empty());
     wait_for_report(&mut events, &session).await;
     answer(&lab, &ask, PermissionReplyKind::Once).await;
     wait_for_report(&mut events, &session).await;
@@ -328,7 +328,7 @@ async fn the_concurrency_limit_applies_to_the_background_and_a_waiting_task_can_
 
 #[tokio::test]
 async fn a_call_waiting_for_a_slot_can_be_cancelled_or_moved() {
-    let lab = Lab::with(json!({"permission": ask(), "subagents": {"at_once": 1}}));
+    let lab = Lab::with(json!({"permission": ask(), "subagents": {"max_concurrent": 1}}));
     let session = lab.session().await;
     let (mut events, mut asks, mut births) = (lab.recorder().await, lab.recorder().await, lab.recorder().await);
     let tasks: Vec<_> = ["a", "b", "c"].map(|name| task(name, "general", asks_then(name))).into();
@@ -340,8 +340,8 @@ async fn a_call_waiting_for_a_slot_can_be_cancelled_or_moved() {
     let mut waiting = children(&lab, &session).await;
     waiting.retain(|child| child.id != ask.session_id);
     let (cancelled, moved) = (&waiting[0].id, &waiting[1].id);
-    assert_eq!(lab.engine.cancel(&lab.scope, cancelled).await.unwrap().sessions, from_ref(cancelled));
-    assert!(lab.engine.background(&lab.scope, moved, true).await.unwrap());
+    assert_eq!(lab.engine.cancel(cancelled).await.unwrap().sessions, from_ref(cancelled));
+    assert!(lab.engine.background(moved, true).await.unwrap());
     answer(&lab, &ask, PermissionReplyKind::Once).await;
     let later = asked(&mut asks).await;
     assert_eq!(later.session_id, *moved);

@@ -32,7 +32,7 @@ fn steps(steps: u64) -> Budget {
 }
 
 async fn tree(lab: &Lab, session: &SessionId) -> Vec<TreeNode> {
-    lab.engine.tree(&lab.scope, session).await.unwrap().sessions
+    lab.engine.tree(session).await.unwrap().sessions
 }
 
 async fn node(lab: &Lab, session: &SessionId) -> TreeNode {
@@ -40,11 +40,11 @@ async fn node(lab: &Lab, session: &SessionId) -> TreeNode {
 }
 
 async fn limit(lab: &Lab, session: &SessionId, budget: Budget) -> api::BudgetState {
-    lab.engine.budget(&lab.scope, session, budget).await.unwrap()
+    lab.engine.budget(session, budget).await.unwrap()
 }
 
 async fn start(lab: &Lab, session: &SessionId, steps: Value) {
-    lab.engine.prompt_async(&lab.scope, session, prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(session, prompt(&script(steps))).await.unwrap();
 }
 
 /// Waits until a session's turn says that it is waiting for its budget.
@@ -95,12 +95,12 @@ async fn children_count_for_ancestors_even_after_deletion_and_forks_start_at_zer
     );
     assert_eq!((nodes[0].own.tool_calls, nodes[1].own.tool_calls), (2, 0));
     assert_eq!(nodes[1].agent.as_deref(), Some("general"));
-    lab.engine.delete_session(&lab.scope, &nodes[1].session_id).await.unwrap();
-    let fork = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap();
+    lab.engine.delete_session(&nodes[1].session_id).await.unwrap();
+    let fork = lab.engine.fork_session(&session, None).await.unwrap();
     let after = tree(&lab, &session).await;
     assert_eq!((after.len(), &after[0].total), (2, &nodes[0].total));
     assert_eq!(node(&lab, &fork.id).await.total, Usage::default());
-    assert!(matches!(lab.engine.tree(&lab.scope, &nodes[1].session_id).await, Err(HostError::NotFound { .. })));
+    assert!(matches!(lab.engine.tree(&nodes[1].session_id).await, Err(HostError::NotFound { .. })));
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn a_call_that_was_aborted_is_estimated() {
     let mut events = lab.recorder().await;
     start(&lab, &session, json!([{ "text": "begun ", "hold": lab.gate("never") }])).await;
     events.wait_for(|body| matches!(body, EventBody::PartDelta { .. })).await;
-    assert!(lab.engine.abort(&lab.scope, &session).await.unwrap());
+    assert!(lab.engine.abort(&session).await.unwrap());
     let node = node(&lab, &session).await;
     assert_eq!((node.own.steps, node.own.estimated_steps, node.own.tokens.output), (1, 1, 2));
     assert!(node.own.tokens.input > 100, "the prompt was read");
@@ -137,8 +137,8 @@ async fn a_call_that_was_aborted_is_estimated() {
 }
 
 /// The session once its last engine is dead: the writer thread, and with it the lock, lives until it notices.
-async fn orphaned_session(engine: &Engine, scope: &api::Scope, session: &SessionId) -> TreeNode {
-    let node = async || engine.tree(scope, session).await.unwrap().sessions.remove(0);
+async fn orphaned_session(engine: &Engine, session: &SessionId) -> TreeNode {
+    let node = async || engine.tree(session).await.unwrap().sessions.remove(0);
     eventually("the engine's death", async || node().await.state != TreeState::Running).await;
     node().await
 }
@@ -153,12 +153,12 @@ fn an_interrupted_call_is_counted_once() {
         let mut events = Recorder::new(std::sync::Arc::new(engine.clone())).await;
         let stays = json!({ "text": "0123456789abcdef", "hold": project.path().join("never") });
         let turn = json!([{ "tools": [["glob", {"pattern": "*"}]] }, stays]);
-        engine.prompt_async(&scope, &session, prompt(&script(turn))).await.unwrap();
+        engine.prompt_async(&session, prompt(&script(turn))).await.unwrap();
         events.wait_for(|body| matches!(body, EventBody::PartDelta { .. })).await;
         session
     });
     doomed(&project, async |engine| {
-        let node = orphaned_session(&engine, &scope, &session).await;
+        let node = orphaned_session(&engine, &session).await;
         assert_eq!(
             (usage_totals(&node.own), node.state),
             ((STEP_TOKENS, 1, 0), TreeState::Interrupted),
@@ -167,19 +167,19 @@ fn an_interrupted_call_is_counted_once() {
         let mut events = Recorder::new(std::sync::Arc::new(engine.clone())).await;
         engine.recover(Some(&session)).await.unwrap();
         events.wait_for(|body| matches!(body, EventBody::PartDelta { .. })).await;
-        let node = engine.tree(&scope, &session).await.unwrap().sessions.remove(0);
+        let node = engine.tree(&session).await.unwrap().sessions.remove(0);
         assert_eq!((node.own.steps, node.own.estimated_steps), (2, 1));
     });
     // The second crash is the last: the turn is given up, and the call it interrupted is counted as well.
     for recovered in [1, 0] {
         doomed(&project, async |engine| {
-            orphaned_session(&engine, &scope, &session).await;
+            orphaned_session(&engine, &session).await;
             let mut events = Recorder::new(std::sync::Arc::new(engine.clone())).await;
             assert_eq!(engine.recover(None).await.unwrap(), recovered);
             if recovered > 0 {
                 events.wait_idle(&session).await;
             }
-            let used = engine.tree(&scope, &session).await.unwrap().sessions.remove(0).own;
+            let used = engine.tree(&session).await.unwrap().sessions.remove(0).own;
             assert_eq!((used.steps, used.estimated_steps, used.tool_calls), (3, 2, 1));
             assert_eq!(used.all_tokens() - used.estimated_tokens, STEP_TOKENS, "what was reported stays as it was");
             assert!(used.estimated_tokens > 200, "the prompt was read twice");
@@ -204,7 +204,7 @@ async fn usage_reported_before_a_tool_call_survives_a_stop() {
     assert_eq!(before.state, TreeState::Interrupted, "nobody runs it, and it has not ended");
     let mut events = lab.recorder().await;
     let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply).await.unwrap();
     lab.engine.recover(Some(&session)).await.unwrap();
     events.wait_idle(&session).await;
     let after = node(&lab, &session).await;
@@ -214,7 +214,7 @@ async fn usage_reported_before_a_tool_call_survives_a_stop() {
     let told: Vec<u64> =
         answers.map(|answer| Usage { tokens: answer.tokens.clone(), ..Usage::default() }.all_tokens()).collect();
     assert_eq!(told, [STEP_TOKENS, STEP_TOKENS], "its message has what was reported before the stop");
-    let shown = lab.engine.session(&lab.scope, &session).await.unwrap().tokens.unwrap();
+    let shown = lab.engine.session(&session).await.unwrap().tokens.unwrap();
     let shown = shown.input + shown.output + shown.reasoning + shown.cache.read + shown.cache.write;
     assert_eq!(shown, 2 * STEP_TOKENS, "and so have the sums of its session");
 }
@@ -258,14 +258,14 @@ async fn a_turn_waiting_for_its_budget_can_be_paused() {
     let mut events = lab.recorder().await;
     start(&lab, &session, json!([{ "tools": [["glob", {"pattern": "*"}]] }, { "text": "at last" }])).await;
     wait_until_blocked(&mut events, &session).await;
-    assert!(lab.engine.pause(&lab.scope, &session, true).await.unwrap());
-    assert!(lab.engine.pause(&lab.scope, &session, false).await.unwrap());
+    assert!(lab.engine.pause(&session, true).await.unwrap());
+    assert!(lab.engine.pause(&session, false).await.unwrap());
     assert_eq!(
         wait_until_blocked(&mut events, &session).await.bound,
         Bound::Steps,
         "a pause that ends tells what holds it now"
     );
-    assert!(lab.engine.pause(&lab.scope, &session, true).await.unwrap());
+    assert!(lab.engine.pause(&session, true).await.unwrap());
     limit(&lab, &session, steps(2)).await;
     // Meanwhile other calls end, which makes it try again.
     for _ in 0..3 {
@@ -273,7 +273,7 @@ async fn a_turn_waiting_for_its_budget_can_be_paused() {
     }
     let held = node(&lab, &session).await;
     assert_eq!((held.state, held.blocked, usage_totals(&held.own)), (TreeState::Paused, None, (STEP_TOKENS, 1, 0)));
-    assert!(lab.engine.pause(&lab.scope, &session, false).await.unwrap());
+    assert!(lab.engine.pause(&session, false).await.unwrap());
     events.wait_idle(&session).await;
     assert_eq!(text(lab.messages(&session).await.last().unwrap()), "at last");
 }
@@ -288,8 +288,8 @@ async fn another_process_can_raise_a_budget() {
     start(&lab, &session, says("two")).await;
     wait_until_blocked(&mut events, &session).await;
     let other = lab.second();
-    assert_eq!(other.tree(&lab.scope, &session).await.unwrap().sessions[0].state, TreeState::Blocked);
-    other.budget(&lab.scope, &session, steps(5)).await.unwrap();
+    assert_eq!(other.tree(&session).await.unwrap().sessions[0].state, TreeState::Blocked);
+    other.budget(&session, steps(5)).await.unwrap();
     events.wait_idle(&session).await;
     assert_eq!(text(lab.messages(&session).await.last().unwrap()), "two");
     other.shutdown().await;
@@ -305,7 +305,7 @@ async fn a_budget_below_the_usage_blocks_at_once_and_an_abort_ends_the_wait() {
     let mut events = lab.recorder().await;
     start(&lab, &session, says("two")).await;
     assert_eq!(wait_until_blocked(&mut events, &session).await.bound, Bound::Tokens);
-    assert!(lab.engine.abort(&lab.scope, &session).await.unwrap());
+    assert!(lab.engine.abort(&session).await.unwrap());
     let after = node(&lab, &session).await;
     assert_eq!((after.state, after.blocked), (TreeState::Cancelled, None));
     assert_eq!(usage_totals(&after.own), (STEP_TOKENS, 1, 0), "a call that was not made costs nothing");
@@ -317,10 +317,10 @@ async fn a_budget_of_zero_is_refused() {
     let lab = Lab::new();
     let session = lab.session().await;
     for budget in [tokens(0), steps(0), Budget { cost: Some(Usd(0.0)), ..Budget::default() }] {
-        let refused = lab.engine.budget(&lab.scope, &session, budget).await;
+        let refused = lab.engine.budget(&session, budget).await;
         assert!(matches!(&refused, Err(HostError::Invalid(text)) if text.contains("greater than zero")), "{refused:?}");
     }
-    let unknown = lab.engine.budget(&lab.scope, &SessionId::new(), steps(1)).await;
+    let unknown = lab.engine.budget(&SessionId::new(), steps(1)).await;
     assert!(matches!(unknown, Err(HostError::NotFound { .. })));
 }
 
@@ -452,7 +452,7 @@ async fn a_tree_shows_who_asks_and_what_runs() {
     start(&lab, &session, json!([{ "tools": [task("asks", child)] }, { "text": "done" }])).await;
     let event = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
     let EventBody::PermissionAsked(ask) = event.body.clone() else { unreachable!() };
-    let shown = lab.engine.tree(&lab.scope, &session).await.unwrap();
+    let shown = lab.engine.tree(&session).await.unwrap();
     let [root, child] = &shown.sessions[..] else { panic!("{shown:#?}") };
     assert_eq!((root.state, child.state), (TreeState::Running, TreeState::Asking));
     let tool = root.tool.as_ref().unwrap();
@@ -470,7 +470,7 @@ async fn a_tree_shows_who_asks_and_what_runs() {
     let cursor = shown.cursor.as_ref().unwrap().parse().unwrap();
     let mut news = Recorder::follow(lab.engine.watch(WatchScope::All, Some(cursor)).await.unwrap());
     let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply).await.unwrap();
     news.wait_idle(&session).await;
     assert!(news.events().iter().all(|event| !matches!(&event.body, EventBody::PermissionAsked(_))));
     assert!(news.events().iter().any(|event| matches!(&event.body, EventBody::PermissionReplied { .. })));

@@ -1,7 +1,7 @@
 //! Configuration that is edited while in use.
 
 use crate::common::{Lab, script, text};
-use api::{CommandInput, EventBody, Host, McpStatus, PromptTarget, SessionId, ToolState, WatchScope};
+use api::{CatalogHost, CommandInput, EventBody, Host, McpStatus, PromptTarget, SessionId, ToolState, WatchScope};
 use serde_json::{Value, json};
 use testkit::Recorder;
 
@@ -30,7 +30,7 @@ async fn names(lab: &Lab) -> Vec<String> {
 async fn run(lab: &Lab, session: &SessionId, command: &str) -> Result<String, api::HostError> {
     let (command, arguments) = (command.to_owned(), String::new());
     let input = CommandInput { command, arguments, target: PromptTarget::default(), parts: Vec::new() };
-    lab.engine.command(&lab.scope, session, input).await.map(|answer| text(&answer))
+    lab.engine.command(session, input).await.map(|answer| text(&answer))
 }
 
 fn says(words: &str) -> String {
@@ -117,7 +117,7 @@ async fn running_turns_keep_their_configuration() {
         {"tools": [["s_pids", {}]]},
         {"text": "done"},
     ]);
-    lab.engine.prompt_async(&lab.scope, &session, crate::common::prompt(&script(waits))).await.unwrap();
+    lab.engine.prompt_async(&session, crate::common::prompt(&script(waits))).await.unwrap();
     lab.project.write_home(GLOBAL, config(json!({"command": {"new": {"template": says("new")}}})));
     wait_for_reload(&mut events).await;
     lab.project.write("go", "");
@@ -284,7 +284,7 @@ async fn an_unreadable_edit_loosens_nothing() {
     // A subagent in its own worktree, whose configuration was never loaded before, uses what is in effect.
     let task = json!(["task", {"description": "x", "prompt": script(read), "subagent_type": "smith"}]);
     lab.say(&session, &script(json!([{ "tools": [task] }, {"text": "."}]))).await;
-    let children = lab.engine.children(&lab.scope, &session).await.unwrap();
+    let children = lab.engine.children(&session).await.unwrap();
     assert_eq!(lab.tools(&children[0].id).await.len(), 2);
     assert!(!all().await.contains("s3cret"));
     // Once fixed, it applies.
@@ -301,7 +301,7 @@ async fn a_running_turn_keeps_its_rules() {
     let steps = json!([
         {"tools": [["bash", {"command": waits}]]}, {"tools": [["bash", {"command": "true"}]]}, {"text": "done"},
     ]);
-    lab.engine.prompt_async(&lab.scope, &session, crate::common::prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(&session, crate::common::prompt(&script(steps))).await.unwrap();
     events.wait_for(|body| matches!(body, EventBody::PartUpdated { .. })).await;
     lab.project.write_home(GLOBAL, rule("deny"));
     // A prompt in another session uses the new rules meanwhile.

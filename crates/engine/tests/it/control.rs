@@ -25,7 +25,7 @@ async fn steps(lab: &Lab, session: &SessionId) -> usize {
 }
 
 async fn state(lab: &Lab, session: &SessionId) -> TreeState {
-    lab.engine.tree(&lab.scope, session).await.unwrap().sessions[0].state
+    lab.engine.tree(session).await.unwrap().sessions[0].state
 }
 
 /// A parent whose only child waits for a reply.
@@ -46,9 +46,9 @@ async fn a_message_reaches_a_running_turn_at_its_next_step() {
         let (session, ask) = family(&lab, &mut asks).await;
         let child = &ask.session_id;
         let steered = script(json!([{"text": "steered"}]));
-        let id = engine.steer(&lab.scope, child, message(&steered)).await.unwrap();
+        let id = engine.steer(child, message(&steered)).await.unwrap();
         let parts = vec![api::PromptPart::text(script(json!([{"text": "so is the parent"}])))];
-        engine.steer(&lab.scope, &session, SteerInput { parts, text: None }).await.unwrap();
+        engine.steer(&session, SteerInput { parts, text: None }).await.unwrap();
         assert_eq!(steps(&lab, child).await, 1);
         answer(&lab, &ask, PermissionReplyKind::Once).await;
         events.wait_idle(&session).await;
@@ -68,16 +68,16 @@ async fn a_session_without_a_turn_cannot_be_steered() {
     let (session, ask) = family(&lab, &mut asks).await;
     answer(&lab, &ask, PermissionReplyKind::Once).await;
     events.wait_idle(&session).await;
-    let finished = lab.engine.steer(&lab.scope, &ask.session_id, message("hi")).await;
+    let finished = lab.engine.steer(&ask.session_id, message("hi")).await;
     assert!(matches!(&finished, Err(HostError::Conflict(text)) if text.contains("send a prompt")), "{finished:?}");
     assert_eq!(steps(&lab, &ask.session_id).await, 2);
-    let empty = lab.engine.steer(&lab.scope, &session, SteerInput::default()).await;
+    let empty = lab.engine.steer(&session, SteerInput::default()).await;
     assert!(matches!(empty, Err(HostError::Invalid(_))));
     let unknown = SessionId::new();
-    assert!(matches!(lab.engine.steer(&lab.scope, &unknown, message("x")).await, Err(HostError::NotFound { .. })));
-    assert!(matches!(lab.engine.pause(&lab.scope, &unknown, true).await, Err(HostError::NotFound { .. })));
-    assert!(matches!(lab.engine.cancel(&lab.scope, &unknown).await, Err(HostError::NotFound { .. })));
-    assert!(matches!(lab.engine.background(&lab.scope, &unknown, true).await, Err(HostError::NotFound { .. })));
+    assert!(matches!(lab.engine.steer(&unknown, message("x")).await, Err(HostError::NotFound { .. })));
+    assert!(matches!(lab.engine.pause(&unknown, true).await, Err(HostError::NotFound { .. })));
+    assert!(matches!(lab.engine.cancel(&unknown).await, Err(HostError::NotFound { .. })));
+    assert!(matches!(lab.engine.background(&unknown, true).await, Err(HostError::NotFound { .. })));
 }
 
 #[tokio::test]
@@ -86,8 +86,8 @@ async fn a_paused_tree_stops_before_its_next_step_until_it_is_resumed() {
     let mut asks = lab.recorder().await;
     let (session, ask) = family(&lab, &mut asks).await;
     let child = &ask.session_id;
-    assert!(lab.engine.pause(&lab.scope, &session, true).await.unwrap());
-    assert!(!lab.engine.pause(&lab.scope, &session, true).await.unwrap());
+    assert!(lab.engine.pause(&session, true).await.unwrap());
+    assert!(!lab.engine.pause(&session, true).await.unwrap());
     assert_eq!(state(&lab, &session).await, TreeState::Paused);
     answer(&lab, &ask, PermissionReplyKind::Once).await;
     while_others_work(&lab).await;
@@ -101,8 +101,8 @@ async fn a_paused_tree_stops_before_its_next_step_until_it_is_resumed() {
     let mut events = lab.recorder().await;
     // Another process resumes it.
     let second = lab.second();
-    assert!(second.pause(&lab.scope, &session, false).await.unwrap());
-    assert!(!second.pause(&lab.scope, &session, false).await.unwrap());
+    assert!(second.pause(&session, false).await.unwrap());
+    assert!(!second.pause(&session, false).await.unwrap());
     events.wait_idle(&session).await;
     assert_eq!(steps(&lab, child).await, 2);
     assert_eq!(text(lab.messages(&session).await.last().unwrap()), "end");
@@ -119,14 +119,14 @@ async fn a_child_can_be_paused_alone_while_its_sibling_continues() {
     let tasks = json!([task("A", "general", asks_then("a")), task("B", "general", asks_then("b"))]);
     start(&lab, &session, json!([{"tools": tasks}, {"text": "end"}])).await;
     let (one, two) = (asked(&mut asks).await, asked(&mut asks).await);
-    assert!(lab.engine.pause(&lab.scope, &one.session_id, true).await.unwrap());
+    assert!(lab.engine.pause(&one.session_id, true).await.unwrap());
     for ask in [&one, &two] {
         answer(&lab, ask, PermissionReplyKind::Once).await;
     }
     events.wait_idle(&two.session_id).await;
     while_others_work(&lab).await;
     assert_eq!((steps(&lab, &one.session_id).await, steps(&lab, &two.session_id).await), (1, 2));
-    assert!(lab.engine.pause(&lab.scope, &one.session_id, false).await.unwrap());
+    assert!(lab.engine.pause(&one.session_id, false).await.unwrap());
     events.wait_idle(&session).await;
     assert_eq!(steps(&lab, &one.session_id).await, 2);
 }
@@ -138,11 +138,11 @@ async fn a_paused_session_starts_no_child() {
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
     start(&lab, &session, json!([{"tools": [task("T", "general", json!([{"text": "t"}]))]}, {"text": "end"}])).await;
     let ask = asked(&mut asks).await;
-    lab.engine.pause(&lab.scope, &session, true).await.unwrap();
+    lab.engine.pause(&session, true).await.unwrap();
     answer(&lab, &ask, PermissionReplyKind::Once).await;
     while_others_work(&lab).await;
     assert!(children(&lab, &session).await.is_empty());
-    lab.engine.pause(&lab.scope, &session, false).await.unwrap();
+    lab.engine.pause(&session, false).await.unwrap();
     events.wait_idle(&session).await;
     assert_eq!(children(&lab, &session).await.len(), 1);
 }
@@ -153,20 +153,20 @@ async fn a_paused_tree_can_be_stopped_which_ends_the_pause() {
     let (mut events, mut asks) = (lab.recorder().await, lab.recorder().await);
     let (session, ask) = family(&lab, &mut asks).await;
     let child = ask.session_id.clone();
-    lab.engine.pause(&lab.scope, &child, true).await.unwrap();
+    lab.engine.pause(&child, true).await.unwrap();
     answer(&lab, &ask, PermissionReplyKind::Once).await;
     while_others_work(&lab).await;
-    assert_eq!(lab.engine.cancel(&lab.scope, &child).await.unwrap().sessions, from_ref(&child));
-    assert!(!lab.engine.pause(&lab.scope, &child, false).await.unwrap());
+    assert_eq!(lab.engine.cancel(&child).await.unwrap().sessions, from_ref(&child));
+    assert!(!lab.engine.pause(&child, false).await.unwrap());
     events.wait_idle(&session).await;
     assert_eq!(error(&lab.tools(&session).await[0]), "Task cancelled");
     assert_eq!(text(lab.messages(&session).await.last().unwrap()), "end");
     assert_eq!(state(&lab, &child).await, TreeState::Cancelled);
     let idle = lab.session().await;
-    assert!(lab.engine.pause(&lab.scope, &idle, true).await.unwrap());
-    lab.engine.prompt_async(&lab.scope, &idle, prompt(&script(json!([{"text": "held"}])))).await.unwrap();
+    assert!(lab.engine.pause(&idle, true).await.unwrap());
+    lab.engine.prompt_async(&idle, prompt(&script(json!([{"text": "held"}])))).await.unwrap();
     while_others_work(&lab).await;
-    assert!(lab.engine.abort(&lab.scope, &idle).await.unwrap());
+    assert!(lab.engine.abort(&idle).await.unwrap());
     assert!(matches!(last(&lab, &idle).await.error, Some(MessageError::MessageAbortedError(_))));
     assert_eq!(text(&lab.say(&idle, &script(json!([{"text": "free"}]))).await), "free");
 }
@@ -188,11 +188,11 @@ async fn a_cancel_stops_a_subtree_and_nobody_else() {
         let deep = both.iter().find(|ask| ask.patterns != ["true"]).unwrap();
         answer(&lab, deep, PermissionReplyKind::Once).await;
         ready(&mut events).await;
-        let lead = lab.engine.session(&lab.scope, &deep.session_id).await.unwrap().parent_id.unwrap();
-        let stopped = engine.cancel(&lab.scope, &lead).await.unwrap().sessions;
+        let lead = lab.engine.session(&deep.session_id).await.unwrap().parent_id.unwrap();
+        let stopped = engine.cancel(&lead).await.unwrap().sessions;
         assert_eq!(stopped, [lead.clone(), deep.session_id.clone()]);
         assert!(!is_alive(&lab, "deep"));
-        assert!(engine.cancel(&lab.scope, &lead).await.unwrap().sessions.is_empty(), "twice");
+        assert!(engine.cancel(&lead).await.unwrap().sessions.is_empty(), "twice");
         for id in [&lead, &deep.session_id] {
             assert!(matches!(last(&lab, id).await.error, Some(MessageError::MessageAbortedError(_))));
         }
@@ -233,7 +233,7 @@ async fn an_ask_shows_the_path_to_its_subagent() {
     let event = events.wait_for(|b| matches!(b, EventBody::QuestionAsked(_))).await;
     let EventBody::QuestionAsked(question) = &event.body else { unreachable!() };
     assert_eq!(question.extra.get("subagent"), Some(&path));
-    lab.engine.reply_question(&lab.scope, &question.id, None).await.unwrap();
+    lab.engine.reply_question(&question.id, None).await.unwrap();
     events.wait_idle(&session).await;
 }
 
@@ -279,11 +279,8 @@ async fn the_timeout_of_a_request_counts_from_when_it_was_made() {
     let settled = |body: &EventBody| matches!(body, EventBody::PermissionReplied { request_id, reply: PermissionReplyKind::Reject, .. } if *request_id == ask.id);
     events.wait_for(settled).await;
     events.wait_idle(&session).await;
-    let late = lab.engine.reply_permission(
-        &lab.scope,
-        &ask.id,
-        api::PermissionReply { reply: PermissionReplyKind::Once, message: None },
-    );
+    let late =
+        lab.engine.reply_permission(&ask.id, api::PermissionReply { reply: PermissionReplyKind::Once, message: None });
     assert!(matches!(late.await, Err(HostError::Conflict(_))));
 }
 

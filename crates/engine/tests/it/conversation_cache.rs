@@ -61,7 +61,7 @@ async fn a_part_that_a_client_changed_is_seen() {
     let mut part = answer.parts.iter().find(|part| part.as_text().is_some()).cloned().unwrap();
     let Part::Text(inner) = &mut part else { unreachable!() };
     inner.text = "corrected".to_owned();
-    lab.engine.update_part(&lab.scope, part).await.unwrap();
+    lab.engine.update_part(part).await.unwrap();
     let asked = prompt_again(&model, &lab, &session).await;
     assert!(asked.contains("corrected") && !asked.contains("first"), "{asked}");
 }
@@ -69,7 +69,7 @@ async fn a_part_that_a_client_changed_is_seen() {
 #[tokio::test]
 async fn a_message_that_a_client_removed_is_gone() {
     let (model, lab, session, answer) = lab_after_one_turn().await;
-    lab.engine.delete_message(&lab.scope, &session, answer.info.id()).await.unwrap();
+    lab.engine.delete_message(&session, answer.info.id()).await.unwrap();
     let asked = prompt_again(&model, &lab, &session).await;
     assert!(asked.contains("one") && !asked.contains("first"), "{asked}");
 }
@@ -78,7 +78,7 @@ async fn a_message_that_a_client_removed_is_gone() {
 async fn a_note_without_a_reply_is_seen() {
     let (model, lab, session, _) = lab_after_one_turn().await;
     let note = PromptInput { no_reply: true, ..prompt("by the way") };
-    lab.engine.prompt(&lab.scope, &session, note).await.unwrap();
+    lab.engine.prompt(&session, note).await.unwrap();
     let asked = prompt_again(&model, &lab, &session).await;
     assert!(asked.contains("first") && asked.contains("by the way"), "{asked}");
 }
@@ -87,7 +87,7 @@ async fn a_note_without_a_reply_is_seen() {
 async fn a_shell_command_of_the_user_is_seen() {
     let (model, lab, session, _) = lab_after_one_turn().await;
     let input = ShellInput { command: "echo from-the-shell".to_owned(), ..ShellInput::default() };
-    lab.engine.shell(&lab.scope, &session, input).await.unwrap();
+    lab.engine.shell(&session, input).await.unwrap();
     let asked = prompt_again(&model, &lab, &session).await;
     assert!(asked.contains("first") && asked.contains("from-the-shell"), "{asked}");
 }
@@ -97,7 +97,7 @@ async fn a_turn_of_another_process_is_seen() {
     let (model, lab, session, _) = lab_after_one_turn().await;
     let other = lab.second();
     model.enqueue(Reply::text("from elsewhere"));
-    let answer = other.prompt(&lab.scope, &session, prompt("meanwhile")).await.unwrap();
+    let answer = other.prompt(&session, prompt("meanwhile")).await.unwrap();
     assert_eq!(text(&answer), "from elsewhere");
     let asked = prompt_again(&model, &lab, &session).await;
     assert!(asked.contains("meanwhile") && asked.contains("from elsewhere"), "{asked}");

@@ -59,8 +59,8 @@ type PendingAnswer = tokio::task::JoinHandle<Result<api::MessageWithParts, HostE
 
 /// Sends a prompt without waiting for its answer.
 fn send(lab: &Lab, session: &SessionId, steps: serde_json::Value) -> PendingAnswer {
-    let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
-    tokio::spawn(async move { engine.prompt(&scope, &id, prompt(&script(steps))).await })
+    let (engine, id) = (lab.engine.clone(), session.clone());
+    tokio::spawn(async move { engine.prompt(&id, prompt(&script(steps))).await })
 }
 
 /// A turn with a command that waits for the file `go` and then prints a lot.
@@ -122,8 +122,8 @@ async fn a_turn_outlasts_a_lock_of_another_program() {
     assert_eq!(lab.messages(&session).await.len(), 2);
     for refused in [
         lab.engine.create_session(&lab.scope, Default::default()).await.map(drop),
-        lab.engine.prompt_async(&lab.scope, &session, prompt("more")).await.map(drop),
-        lab.engine.shell(&lab.scope, &session, Default::default()).await.map(drop),
+        lab.engine.prompt_async(&session, prompt("more")).await.map(drop),
+        lab.engine.shell(&session, Default::default()).await.map(drop),
     ] {
         let error = refused.unwrap_err();
         assert!(matches!(&error, HostError::Unavailable(_) | HostError::Busy(_)), "{error:?}");
@@ -143,7 +143,7 @@ async fn a_turn_outlasts_a_full_disk() {
     lab.project.write("go", "");
     wait_until_retrying(&mut events, &session, "full").await;
     let large = prompt(&"x".repeat(100_000));
-    let error = lab.engine.prompt_async(&lab.scope, &session, large).await.unwrap_err();
+    let error = lab.engine.prompt_async(&session, large).await.unwrap_err();
     assert!(matches!(&error, HostError::Full(text) if text.contains("Free some space")), "{error:?}");
     other.execute_batch("DROP TABLE filler").unwrap();
     let answer = soon("the answer", answer).await.unwrap().unwrap();
@@ -158,7 +158,7 @@ async fn a_turn_outlasts_a_folder_that_is_moved_away() {
     let (folder, away) = (database(&lab).parent().unwrap().to_owned(), lab.project.root().join("away"));
     std::fs::rename(&folder, &away).unwrap();
     // Non-durable writes are checked only occasionally, but always after a refusal.
-    let error = lab.engine.prompt_async(&lab.scope, &session, prompt("more")).await.unwrap_err();
+    let error = lab.engine.prompt_async(&session, prompt("more")).await.unwrap_err();
     assert!(matches!(&error, HostError::Unavailable(text) if text.contains("moved")), "{error:?}");
     lab.project.write("go", "");
     wait_until_retrying(&mut events, &session, "moved").await;
@@ -190,8 +190,8 @@ async fn an_abort_takes_effect_once_the_database_works_again() {
     let (mut events, answer) = start_command(&lab, &session).await;
     let other = lock(&lab);
     let abort = {
-        let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
-        tokio::spawn(async move { engine.abort(&scope, &id).await })
+        let (engine, id) = (lab.engine.clone(), session.clone());
+        tokio::spawn(async move { engine.abort(&id).await })
     };
     wait_until_retrying(&mut events, &session, "locked").await;
     other.execute_batch("ROLLBACK").unwrap();
@@ -299,10 +299,10 @@ async fn a_reply_to_an_ask_is_refused_or_counts() {
     let EventBody::PermissionAsked(ask) = &asked.body else { unreachable!() };
     let other = lock(&lab);
     let reply = || api::PermissionReply { reply: api::PermissionReplyKind::Once, message: None };
-    let error = lab.engine.reply_permission(&lab.scope, &ask.id, reply()).await.unwrap_err();
+    let error = lab.engine.reply_permission(&ask.id, reply()).await.unwrap_err();
     assert!(matches!(&error, HostError::Unavailable(text) if text.contains("locked")), "{error:?}");
     other.execute_batch("ROLLBACK").unwrap();
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply()).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply()).await.unwrap();
     assert_eq!(text(&soon("the answer", answer).await.unwrap().unwrap()), "ok");
     assert_eq!(lab.project.read("effects"), "ran\n");
 }

@@ -29,7 +29,7 @@ async fn a_file_changed_since_it_was_read_is_refused_even_after_a_restart_and_in
     lab.project.write("a.txt", "theirs\n");
     let error = call(&lab, &session, "write", whole("mine\n")).await.unwrap_err();
     assert!(error.contains("changed by somebody else") && error.contains("-one\n+theirs\n"), "{error}");
-    let fork = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap().id;
+    let fork = lab.engine.fork_session(&session, None).await.unwrap().id;
     let error = call(&lab, &fork, "write", whole("mine\n")).await.unwrap_err();
     assert!(error.contains("changed by somebody else"), "{error}");
     assert_eq!(lab.project.read("a.txt"), "theirs\n");
@@ -57,7 +57,7 @@ async fn a_file_in_a_prompt_counts_as_read() {
     let url = format!("file://{}", lab.project.path().join("a.txt").display());
     let part = json!({"type": "file", "mime": "text/plain", "filename": "a.txt", "url": url});
     input.parts.push(serde_json::from_value(part).unwrap());
-    testkit::soon("the answer", lab.engine.prompt(&lab.scope, &session, input)).await.unwrap();
+    testkit::soon("the answer", lab.engine.prompt(&session, input)).await.unwrap();
     lab.project.write("a.txt", "theirs\n");
     let error = call(&lab, &session, "write", whole("mine\n")).await.unwrap_err();
     assert!(error.contains("-one\n+theirs\n"), "{error}");

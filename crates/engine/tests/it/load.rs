@@ -36,7 +36,7 @@ async fn runaway(delta: Value) -> (ModelServer, Lab, SessionId, MessageWithParts
     let mut model = ModelServer::start().await;
     let lab = Lab::with(model.config());
     let session = lab.session().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt("go")).await.unwrap();
+    lab.engine.prompt_async(&session, prompt("go")).await.unwrap();
     let call = model.next_call().await;
     let speaking = tokio::spawn(send_forever(call, delta));
     let idle = async || lab.engine.statuses(&lab.scope).await.unwrap().is_empty();
@@ -123,7 +123,7 @@ async fn a_runaway_title_is_cut_off() {
     let mut model = ModelServer::start().await;
     let lab = Lab::with(model.config());
     let session = lab.engine.create_session(&lab.scope, api::CreateSession::default()).await.unwrap().id;
-    lab.engine.prompt_async(&lab.scope, &session, prompt("go")).await.unwrap();
+    lab.engine.prompt_async(&session, prompt("go")).await.unwrap();
     let mut calls = [model.next_call().await, model.next_call().await];
     calls.sort_by_key(|call| call.request.tools().len());
     let [mut title, answer] = calls;
@@ -133,7 +133,7 @@ async fn a_runaway_title_is_cut_off() {
     }
     title.closed().await;
     answer.finish("stop").await;
-    let titled = async || lab.engine.session(&lab.scope, &session).await.unwrap().title.starts_with("A title A title");
+    let titled = async || lab.engine.session(&session).await.unwrap().title.starts_with("A title A title");
     eventually("a title, as far as it was heard", titled).await;
 }
 
@@ -180,7 +180,7 @@ async fn a_long_session_is_forked_in_pages_with_one_event() {
     let lab = Lab::new();
     let session = long_session(&lab, 300).await;
     let before = event_sizes(&store(&lab)).len();
-    let fork = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap();
+    let fork = lab.engine.fork_session(&session, None).await.unwrap();
     let (ours, theirs) = (lab.messages(&session).await, lab.messages(&fork.id).await);
     assert_eq!(contents(&ours), contents(&theirs));
     assert_eq!(event_sizes(&store(&lab)).len(), before + 1, "subscribers hear of the session, and read the rest");
@@ -196,9 +196,9 @@ async fn a_long_session_is_forked_in_pages_with_one_event() {
     }
     assert_eq!(store(&lab).lease_holder(&fork.id).unwrap(), None);
     // A long session can be forked up to a message, too.
-    let half = lab.engine.fork_session(&lab.scope, &session, Some(ours[400].info.id().clone())).await.unwrap();
+    let half = lab.engine.fork_session(&session, Some(ours[400].info.id().clone())).await.unwrap();
     assert_eq!(contents(&lab.messages(&half.id).await), contents(&ours[..400]));
-    let unknown = lab.engine.fork_session(&lab.scope, &session, Some(MessageId::new())).await;
+    let unknown = lab.engine.fork_session(&session, Some(MessageId::new())).await;
     assert!(matches!(unknown, Err(api::HostError::NotFound { .. })), "{unknown:?}");
     // The fork is an ordinary session.
     assert_eq!(text(&lab.say(&fork.id, &script(json!([{"text": "goes on"}]))).await), "goes on");
@@ -209,7 +209,7 @@ async fn a_caller_that_hangs_up_leaves_no_half_copy() {
     let lab = Lab::new();
     let session = long_session(&lab, 300).await;
     let mut events = lab.recorder().await;
-    let copying = lab.engine.fork_session(&lab.scope, &session, None);
+    let copying = lab.engine.fork_session(&session, None);
     // It has started, and nobody waits for it any more.
     assert!(futures::FutureExt::now_or_never(copying).is_none());
     let created = events.wait_for(|body| matches!(body, EventBody::SessionCreated { .. })).await;
@@ -234,7 +234,7 @@ async fn an_unfinished_copy_is_removed_at_the_next_start() {
         soon("the end of the other engine", other.shutdown()).await;
     }
     eventually("the other process is gone", async || !store(&lab).abandoned_drafts().unwrap().is_empty()).await;
-    assert!(lab.engine.session(&lab.scope, &id).await.is_err());
+    assert!(lab.engine.session(&id).await.is_err());
     assert_eq!(store(&lab).messages(&id, None, None).unwrap().messages.len(), 1);
     lab.engine.recover(None).await.unwrap();
     assert!(store(&lab).messages(&id, None, None).unwrap().messages.is_empty());

@@ -2,8 +2,8 @@
 
 use crate::common::{Lab, script, text};
 use api::{
-    CommandInput, CommandSource, EventBody, Host, McpConfig, Part, PermissionReply, PermissionReplyKind, PromptInput,
-    PromptPart, SessionId, ToolState,
+    CatalogHost, CommandInput, CommandSource, EventBody, Host, McpConfig, Part, PermissionReply, PermissionReplyKind,
+    PromptInput, PromptPart, SessionId, ToolState,
 };
 use indexmap::IndexMap;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ async fn rules_apply_to_tool_names() {
     let session = lab.session().await;
     let mut events = lab.recorder().await;
     let steps = json!([{"tools": [["s_echo", {"text": "hi"}], ["s_die", {}]]}, {"text": "done"}]);
-    lab.engine.prompt_async(&lab.scope, &session, crate::common::prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(&session, crate::common::prompt(&script(steps))).await.unwrap();
     let event = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
     let EventBody::PermissionAsked(ask) = &event.body else { unreachable!() };
     assert_eq!(
@@ -67,7 +67,7 @@ async fn rules_apply_to_tool_names() {
         ("s_echo", &["*".to_owned()][..], &["*".to_owned()][..])
     );
     let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply).await.unwrap();
     events.wait_idle(&session).await;
     let tools = lab.tools(&session).await;
     assert!(matches!(&tools[0].state, ToolState::Completed(done) if done.output == "echo: hi"), "{tools:?}");
@@ -118,10 +118,10 @@ async fn an_abort_does_not_wait_for_a_server() {
     let session = lab.session().await;
     let mut events = lab.recorder().await;
     let steps = json!([{"tools": [["s_slow", {}]]}, {"text": "never"}]);
-    lab.engine.prompt_async(&lab.scope, &session, crate::common::prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(&session, crate::common::prompt(&script(steps))).await.unwrap();
     let running = |body: &EventBody| matches!(body, EventBody::PartUpdated { part, .. } if part.as_tool().is_some_and(|tool| tool.state.status() == "running"));
     events.wait_for(running).await;
-    assert!(soon("the end of the turn", lab.engine.abort(&lab.scope, &session)).await.unwrap());
+    assert!(soon("the end of the turn", lab.engine.abort(&session)).await.unwrap());
     let tools = lab.tools(&session).await;
     assert!(matches!(&tools[0].state, ToolState::Error(error) if error.error.contains("aborted")), "{tools:?}");
 }
@@ -135,7 +135,7 @@ async fn prompts_are_commands_and_nothing_in_them_is_executed() {
     assert_eq!((greet.source, &greet.hints[..]), (Some(CommandSource::Mcp), &["$1".to_owned(), "$2".to_owned()][..]));
     let arguments = "Ann \"very kind\" !`touch ran` @README.md".to_owned();
     let input = CommandInput { command: "s:greet".to_owned(), arguments, ..CommandInput::default() };
-    soon("the command's answer", lab.engine.command(&lab.scope, &session, input)).await.unwrap();
+    soon("the command's answer", lab.engine.command(&session, input)).await.unwrap();
     let messages = lab.messages(&session).await;
     assert_eq!(text(&messages[0]), "Greet Ann in a very kind !`touch ran` @README.md way");
     assert_eq!(messages[0].parts.len(), 1);
@@ -171,7 +171,7 @@ async fn resources_are_read() {
         source: Some(source),
     };
     let input = PromptInput { parts: vec![PromptPart::text("look"), file], no_reply: true, ..PromptInput::default() };
-    let stored = lab.engine.prompt(&lab.scope, &session, input).await.unwrap();
+    let stored = lab.engine.prompt(&session, input).await.unwrap();
     assert_eq!(text(&stored), "lookReading MCP resource: memo (memo://1)the memo memo://1");
 }
 
@@ -185,19 +185,19 @@ fn own(lab: &Lab) -> IndexMap<String, McpConfig> {
 async fn servers_of_a_session_can_be_restored_after_a_restart() {
     let mut lab = Lab::new();
     let session = lab.session().await;
-    lab.engine.session_servers(&lab.scope, &session, own(&lab)).await.unwrap();
+    lab.engine.session_servers(&session, own(&lab)).await.unwrap();
     let steps = json!([{"tools": [["own_pids", {}]]}, {"text": "done"}]);
     let server = async |lab: &Lab| {
         let outcome = play(lab, &session, steps.clone()).await.remove(0).unwrap();
         outcome.split(' ').next().unwrap().to_owned()
     };
     let first = server(&lab).await;
-    lab.engine.restore_servers(&lab.scope, &session, own(&lab)).await.unwrap();
+    lab.engine.restore_servers(&session, own(&lab)).await.unwrap();
     assert_eq!(server(&lab).await, first, "what is there stays");
     lab.restart().await;
     let gone = play(&lab, &session, steps.clone()).await;
     assert!(gone[0].as_ref().unwrap().contains("unavailable tool"), "{gone:?}");
-    lab.engine.restore_servers(&lab.scope, &session, own(&lab)).await.unwrap();
+    lab.engine.restore_servers(&session, own(&lab)).await.unwrap();
     assert_ne!(server(&lab).await, first);
 }
 
@@ -205,7 +205,7 @@ async fn servers_of_a_session_can_be_restored_after_a_restart() {
 async fn servers_of_a_session_end_with_it() {
     let lab = Lab::new();
     let (session, other) = (lab.session().await, lab.session().await);
-    lab.engine.session_servers(&lab.scope, &session, own(&lab)).await.unwrap();
+    lab.engine.session_servers(&session, own(&lab)).await.unwrap();
     let steps = json!([{"tools": [["own_pids", {}]]}, {"text": "done"}]);
     let outcomes = play(&lab, &session, steps.clone()).await;
     let pids: Vec<u32> = outcomes[0].as_ref().unwrap().split(' ').map(|pid| pid.parse().unwrap()).collect();
@@ -215,7 +215,7 @@ async fn servers_of_a_session_end_with_it() {
     let child = lab.engine.create_session(&lab.scope, child).await.unwrap().id;
     assert!(play(&lab, &child, json!([{"tools": [["own_echo", {"text": "x"}]]}, {"text": "done"}])).await[0].is_ok());
     assert!(lab.engine.mcp(&lab.scope).await.unwrap().is_empty());
-    lab.engine.session_servers(&lab.scope, &session, IndexMap::new()).await.unwrap();
+    lab.engine.session_servers(&session, IndexMap::new()).await.unwrap();
     assert!(play(&lab, &session, steps).await[0].as_ref().unwrap().contains("unavailable tool"));
     lab.engine.shutdown().await;
     assert!(!std::path::Path::new(&format!("/proc/{}", pids[0])).exists());
@@ -227,14 +227,14 @@ async fn a_call_that_waited_for_its_permission_runs_after_a_restart() {
     let session = lab.session().await;
     let mut events = lab.recorder().await;
     let steps = json!([{"tools": [["s_echo", {"text": "hi"}]]}, {"text": "done"}]);
-    lab.engine.prompt_async(&lab.scope, &session, crate::common::prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(&session, crate::common::prompt(&script(steps))).await.unwrap();
     let event = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
     let EventBody::PermissionAsked(ask) = &event.body else { unreachable!() };
     lab.restart().await;
     let mut events = lab.recorder().await;
     assert_eq!(lab.engine.recover(None).await.unwrap(), 1);
     let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply).await.unwrap();
     events.wait_idle(&session).await;
     let tools = lab.tools(&session).await;
     assert!(

@@ -31,7 +31,7 @@ async fn prompts(lab: &Lab, session: &SessionId, sorted: bool) -> Vec<String> {
     let (mut before, mut pages) = (None, Vec::new());
     loop {
         let page = ListMessages { limit: Some(2), before };
-        let page = lab.engine.messages(&lab.scope, session, page).await.unwrap();
+        let page = lab.engine.messages(session, page).await.unwrap();
         pages.splice(0..0, page.messages);
         before = page.older;
         if before.is_none() {
@@ -101,8 +101,8 @@ async fn a_clock_that_moves_inside_a_turn_changes_nothing() {
     let mut model = ModelServer::start().await;
     let lab = Lab::with(model.config());
     let session = lab.session().await;
-    let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
-    let turn = tokio::spawn(async move { engine.prompt(&scope, &id, prompt("one")).await.unwrap() });
+    let (engine, id) = (lab.engine.clone(), session.clone());
+    let turn = tokio::spawn(async move { engine.prompt(&id, prompt("one")).await.unwrap() });
     // Between parts: the text begins, the clock goes back, then more text and a call arrive.
     let mut call = model.next_call().await;
     call.reasoning("hm").await;
@@ -114,7 +114,7 @@ async fn a_clock_that_moves_inside_a_turn_changes_nothing() {
     // Between steps, and before a prompt that joins.
     let mut call = model.next_call().await;
     api::shift_clock(-90 * MINUTE);
-    let joined = lab.engine.prompt_async(&lab.scope, &session, prompt("two")).await.unwrap();
+    let joined = lab.engine.prompt_async(&session, prompt("two")).await.unwrap();
     call.tool("c2", "bash", json!({"command": "echo b", "description": "say"})).await;
     call.finish("tool_calls").await;
     let mut call = model.next_call().await;
@@ -152,7 +152,7 @@ async fn a_prompt_that_is_sent_again_gets_its_own_answer() {
         let id = MessageId::parse(&format!("msg_own{}", 9 - place)).unwrap();
         let said = script(json!([{"text": format!("answer {place}")}]));
         let input = PromptInput { message_id: Some(id.clone()), ..prompt(&said) };
-        lab.engine.prompt(&lab.scope, &session, input).await.unwrap();
+        lab.engine.prompt(&session, input).await.unwrap();
         sent.push((id, format!("answer {place}")));
     }
     // Two prompts that one turn answers, with the clock going back before the second.
@@ -161,10 +161,10 @@ async fn a_prompt_that_is_sent_again_gets_its_own_answer() {
     let (first, second) = (MessageId::parse("msg_own1").unwrap(), MessageId::parse("msg_own0").unwrap());
     let mut events = lab.recorder().await;
     let held = json!([{"text": "first", "chunks": 2, "hold": gate}]);
-    lab.engine.prompt_async(&lab.scope, &session, input(&first, held)).await.unwrap();
+    lab.engine.prompt_async(&session, input(&first, held)).await.unwrap();
     events.wait_for(|body| matches!(body, EventBody::PartDelta { .. })).await;
     api::shift_clock(-120 * MINUTE);
-    lab.engine.prompt_async(&lab.scope, &session, input(&second, json!([{"text": "second"}]))).await.unwrap();
+    lab.engine.prompt_async(&session, input(&second, json!([{"text": "second"}]))).await.unwrap();
     std::fs::write(&gate, "").unwrap();
     events.wait_idle(&session).await;
     sent.extend([(first, "second".to_owned()), (second, "second".to_owned())]);
@@ -176,7 +176,7 @@ async fn a_prompt_that_is_sent_again_gets_its_own_answer() {
         }
         for (id, wanted) in &sent {
             let input = PromptInput { message_id: Some(id.clone()), ..prompt("the same") };
-            let again = soon("the answer", lab.engine.prompt(&lab.scope, &session, input)).await.unwrap();
+            let again = soon("the answer", lab.engine.prompt(&session, input)).await.unwrap();
             assert_eq!(text(&again), *wanted, "{id}, restarts: {restarts}");
         }
     }
@@ -197,7 +197,7 @@ async fn ids_chosen_by_clients_are_accepted_wherever_they_sort() {
         let message_id = Some(MessageId::parse(id).unwrap());
         let said = format!("prompt {place}");
         let input = PromptInput { message_id, ..prompt(&said) };
-        let answer = soon("the answer", lab.engine.prompt(&lab.scope, &session, input)).await.unwrap();
+        let answer = soon("the answer", lab.engine.prompt(&session, input)).await.unwrap();
         assert_eq!(answer.info.as_assistant().unwrap().parent_id.as_str(), id);
         wanted.push(said);
         let turn = |said: &String| [format!("user {said}"), "assistant".into()];
@@ -215,7 +215,7 @@ async fn ids_chosen_by_clients_are_accepted_wherever_they_sort() {
 async fn import_session(lab: &Lab, ahead: i64) -> SessionId {
     api::shift_clock(ahead);
     let session = lab.session().await;
-    let info = lab.engine.session(&lab.scope, &session).await.unwrap();
+    let info = lab.engine.session(&session).await.unwrap();
     let mut batch = Batch::new(&Location::new(info.directory.as_str(), info.project_id.as_str()));
     for place in 0..2 {
         let user: UserMessage = serde_json::from_value(json!({
@@ -255,7 +255,7 @@ async fn a_session_from_the_future_continues_after_its_history_and_so_does_its_f
     let model = ModelServer::start().await;
     let mut lab = Lab::with(model.config());
     let session = import_session(&lab, 5 * MINUTE).await;
-    let fork = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap().id;
+    let fork = lab.engine.fork_session(&session, None).await.unwrap().id;
     for session in [&session, &fork] {
         for said in ["next", "and then"] {
             model.enqueue(Reply::text("ok"));
@@ -267,16 +267,16 @@ async fn a_session_from_the_future_continues_after_its_history_and_so_does_its_f
         assert_eq!(prompts(&lab, session, true).await, ["imported 0", "imported 1", "next", "and then"]);
     }
     // Other ways to get an id keep the same order.
-    let chosen = lab.engine.message_id(&lab.scope, &session).await.unwrap();
+    let chosen = lab.engine.message_id(&session).await.unwrap();
     assert!(lab.messages(&session).await.iter().all(|message| *message.info.id() < chosen));
     lab.restart().await;
     let shell = api::ShellInput { command: "echo hi".to_owned(), ..api::ShellInput::default() };
-    lab.engine.shell(&lab.scope, &session, shell).await.unwrap();
+    lab.engine.shell(&session, shell).await.unwrap();
     assert_eq!(prompts(&lab, &session, true).await.len(), 5);
     // An imported prompt that is sent again gets its own answer.
     let first = lab.messages(&session).await.swap_remove(0);
     let input = PromptInput { message_id: Some(first.info.id().clone()), ..prompt("again") };
-    let answer = soon("the answer", lab.engine.prompt(&lab.scope, &session, input)).await.unwrap();
+    let answer = soon("the answer", lab.engine.prompt(&session, input)).await.unwrap();
     assert_eq!(text(&answer), "answered 0");
 }
 
@@ -290,7 +290,7 @@ async fn repaired_parts_come_after_existing_ones() {
         {"text": "reading", "tools": [["bash", {"command": "touch began; sleep 1000", "description": "wait"}]]},
         {"text": "after"},
     ]);
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&script(steps))).await.unwrap();
     events
         .wait_for(|body| {
             matches!(body, EventBody::PartUpdated { part, .. } if part.as_tool().is_some_and(|tool| {
@@ -320,7 +320,7 @@ async fn an_ask_expires_on_time_when_the_clock_goes_back() {
         let mut events = lab.recorder().await;
         api::shift_clock(600 * MINUTE);
         let steps = json!([{"tools": [["bash", {"command": "echo x", "description": "say"}]]}, {"text": "after"}]);
-        lab.engine.prompt_async(&lab.scope, &session, prompt(&script(steps))).await.unwrap();
+        lab.engine.prompt_async(&session, prompt(&script(steps))).await.unwrap();
         events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
         api::shift_clock(0);
         if restarts {

@@ -51,11 +51,11 @@ async fn a_prompt_that_races_with_another_is_answered() {
             let mut sent = Vec::new();
             for round in 0..ROUNDS {
                 let (first, second) = (MessageId::new(), MessageId::new());
-                let spoken = lab.engine.prompt(&lab.scope, session, prompt_with_id(&first));
+                let spoken = lab.engine.prompt(session, prompt_with_id(&first));
                 let written = async {
                     // Any time from the start of the first turn to some time after its end.
                     tokio::time::sleep(Duration::from_micros(number as u64 * 911 + round * 137)).await;
-                    lab.engine.prompt_async(&lab.scope, session, prompt_with_id(&second)).await.unwrap()
+                    lab.engine.prompt_async(session, prompt_with_id(&second)).await.unwrap()
                 };
                 let (answer, later) = tokio::join!(spoken, written);
                 let answer = answer.unwrap();

@@ -36,7 +36,7 @@ async fn replay(scenario: &str, config: Value, feedback: Option<&str>) {
             .replace("/home/user/proj-ask", "/home/user/proj")
             .replace("/home/user/proj", &lab.project.directory());
         let input = PromptInput { parts: vec![PromptPart::text(prompt)], ..PromptInput::default() };
-        lab.engine.prompt_async(&lab.scope, &session, input).await.unwrap();
+        lab.engine.prompt_async(&session, input).await.unwrap();
         loop {
             let event = events
                 .wait_for(|body| {
@@ -53,13 +53,13 @@ async fn replay(scenario: &str, config: Value, feedback: Option<&str>) {
                     let kind = replies.next().map_or("reject", |e| e["properties"]["reply"].as_str().unwrap());
                     let reply: PermissionReplyKind = serde_json::from_value(json!(kind)).unwrap();
                     let reply = PermissionReply { reply, message: feedback.map(str::to_owned) };
-                    lab.engine.reply_permission(&lab.scope, &ask.id, reply).await.unwrap();
+                    lab.engine.reply_permission(&ask.id, reply).await.unwrap();
                 }
                 api::EventBody::QuestionAsked(ask) => {
                     let id: QuestionId = ask.id.clone();
                     let given =
                         answers.next().map(|e| serde_json::from_value(e["properties"]["answers"].clone()).unwrap());
-                    lab.engine.reply_question(&lab.scope, &id, given).await.unwrap();
+                    lab.engine.reply_question(&id, given).await.unwrap();
                 }
                 _ => break,
             }

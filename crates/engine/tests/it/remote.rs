@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use crate::common::family::{answer, asked, error, last, only_child, output};
 use crate::common::{Lab, open_careful_with, open_with, prompt, script, text};
 use api::{
-    Action, AgentMode, CreateSession, EventBody, Host, MessageError, Part, PermissionReplyKind, PromptInput, Rule,
-    Runner, RunnerCall, RunnerCallState, RunnerChild, RunnerContext, RunnerDecision, RunnerEnd, RunnerError, RunnerJob,
-    RunnerUpdate, SessionId, ToolState, TreeState, Usage, Usd,
+    Action, AgentMode, CatalogHost, CreateSession, EventBody, Host, MessageError, Part, PermissionReplyKind,
+    PromptInput, Rule, Runner, RunnerCall, RunnerCallState, RunnerChild, RunnerContext, RunnerDecision, RunnerEnd,
+    RunnerError, RunnerJob, RunnerUpdate, SessionId, ToolState, TreeState, Usage, Usd,
 };
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -110,7 +110,7 @@ async fn reports_of_a_runner_become_an_ordinary_session() {
     assert_eq!(error(&lab.tools(&child.id).await[0]), "nothing found", "the first end of a call is its end");
     let info = message.info.as_assistant().unwrap();
     assert_eq!((info.provider_id.as_str(), info.model_id.as_str(), info.cost), ("acp", "other", Usd(0.5)));
-    let tree = lab.engine.tree(&lab.scope, &session).await.unwrap();
+    let tree = lab.engine.tree(&session).await.unwrap();
     let (root, node) = (&tree.sessions[0], &tree.sessions[1]);
     assert_eq!((node.own.cost, node.own.steps, node.own.tool_calls), (Usd(0.5), 1, 1));
     assert_eq!((node.own.estimated_cost, node.own.estimated_steps), (Usd(0.0), 1), "tokens were not reported");
@@ -151,7 +151,7 @@ async fn a_cost_budget_stops_a_runner() {
     let failed = lab.tools(&session).await.remove(0);
     assert!(error(&failed).contains("($1.0000) is used up"), "{}", error(&failed));
     let child = only_child(&lab, &session).await;
-    let tree = lab.engine.tree(&lab.scope, &child.id).await.unwrap();
+    let tree = lab.engine.tree(&child.id).await.unwrap();
     assert_eq!((tree.sessions[0].state, tree.sessions[0].own.cost), (TreeState::Failed, Usd(1.1)));
 }
 
@@ -171,11 +171,11 @@ async fn a_prompt_that_a_runner_cannot_take_in_is_its_next_job() {
     });
     let mut events = lab.recorder().await;
     let session = lab.session().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&delegating(json!({})))).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&delegating(json!({})))).await.unwrap();
     events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta == "One.")).await;
     let child = only_child(&lab, &session).await;
     let steer = api::SteerInput { text: Some("and this".to_owned()), ..api::SteerInput::default() };
-    lab.engine.steer(&lab.scope, &child.id, steer).await.unwrap();
+    lab.engine.steer(&child.id, steer).await.unwrap();
     events.wait_idle(&session).await;
     let jobs: Vec<_> = jobs.lock().unwrap().iter().map(|job| (prompt_texts(job), job.kept.clone())).collect();
     let first = vec!["Be brief.".to_owned(), "go".to_owned()];
@@ -209,15 +209,15 @@ async fn a_pause_delays_the_requests_of_a_runner() {
     });
     let mut events = lab.recorder().await;
     let session = lab.session().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&delegating(json!({})))).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&delegating(json!({})))).await.unwrap();
     events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta == "Begun.")).await;
     let child = only_child(&lab, &session).await;
-    lab.engine.pause(&lab.scope, &child.id, true).await.unwrap();
+    lab.engine.pause(&child.id, true).await.unwrap();
     let steer = api::SteerInput { text: Some("go on".to_owned()), ..api::SteerInput::default() };
-    lab.engine.steer(&lab.scope, &child.id, steer).await.unwrap();
-    let tree = lab.engine.tree(&lab.scope, &child.id).await.unwrap();
+    lab.engine.steer(&child.id, steer).await.unwrap();
+    let tree = lab.engine.tree(&child.id).await.unwrap();
     assert_eq!((tree.sessions[0].state, tree.sessions[0].asks.len()), (TreeState::Paused, 0));
-    lab.engine.pause(&lab.scope, &child.id, false).await.unwrap();
+    lab.engine.pause(&child.id, false).await.unwrap();
     let ask = asked(&mut events).await;
     answer(&lab, &ask, PermissionReplyKind::Once).await;
     events.wait_idle(&session).await;
@@ -276,7 +276,7 @@ async fn files_and_commands_of_a_runner_obey_our_rules() {
         lab.messages(&child).await.iter().filter(|m| m.info.as_assistant().is_some()).map(text).collect();
     assert_eq!(said, "new\nno no no ");
     assert!(!lab.project.path().join("locked.txt").exists());
-    let tree = lab.engine.tree(&lab.scope, &child).await.unwrap();
+    let tree = lab.engine.tree(&child).await.unwrap();
     assert_eq!(tree.sessions[0].own.files, 1);
 }
 
@@ -290,7 +290,7 @@ async fn send_end(host: &Arc<dyn RunnerContext>, end: Result<RunnerEnd, RunnerEr
 
 /// The sessions below one, in order.
 async fn descendants(lab: &Lab, session: &SessionId) -> Vec<api::TreeNode> {
-    lab.engine.tree(&lab.scope, session).await.unwrap().sessions.split_off(1)
+    lab.engine.tree(session).await.unwrap().sessions.split_off(1)
 }
 
 #[tokio::test]
@@ -328,7 +328,7 @@ async fn remote_subagents_are_child_sessions() {
     });
     let session = lab.session().await;
     lab.say(&session, &delegating(json!({}))).await;
-    let tree = lab.engine.tree(&lab.scope, &session).await.unwrap().sessions;
+    let tree = lab.engine.tree(&session).await.unwrap().sessions;
     let shape: Vec<_> = tree.iter().map(|node| (node.depth, node.state, node.own.cost.0, node.total.cost.0)).collect();
     use TreeState::{Cancelled, Failed, Idle};
     let wanted = [
@@ -374,7 +374,7 @@ async fn remote_subagents_ask_and_stop_individually() {
     });
     let mut events = lab.recorder().await;
     let session = lab.session().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&delegating(json!({})))).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&delegating(json!({})))).await.unwrap();
     let ask = asked(&mut events).await;
     let nodes = descendants(&lab, &session).await;
     let (fixed, free) = (&nodes[1].session_id, &nodes[2].session_id);
@@ -383,11 +383,11 @@ async fn remote_subagents_ask_and_stop_individually() {
     assert_eq!((path.len(), &path[2]["sessionID"]), (3, &json!(free)));
     answer(&lab, &ask, PermissionReplyKind::Once).await;
     events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta == "Begun.")).await;
-    let refused = lab.engine.cancel(&lab.scope, fixed).await.unwrap_err().to_string();
+    let refused = lab.engine.cancel(fixed).await.unwrap_err().to_string();
     assert!(refused.contains("cannot stop it alone") && refused.contains(nodes[0].session_id.as_str()), "{refused}");
-    let refused = lab.engine.prompt(&lab.scope, free, prompt("hi")).await.unwrap_err().to_string();
+    let refused = lab.engine.prompt(free, prompt("hi")).await.unwrap_err().to_string();
     assert!(refused.contains("which alone can send it messages"), "{refused}");
-    let stopped = lab.engine.cancel(&lab.scope, free).await.unwrap();
+    let stopped = lab.engine.cancel(free).await.unwrap();
     assert_eq!(stopped.sessions, std::slice::from_ref(free));
     events.wait_idle(&session).await;
     let states: Vec<_> = descendants(&lab, &session).await.iter().map(|node| node.state).collect();
@@ -467,7 +467,7 @@ async fn a_remote_agent_may_do_no_more_than_its_caller() {
         let id = lab.engine.create_session(&lab.scope, input).await.unwrap().id;
         let mut events = lab.recorder().await;
         let input = PromptInput { agent: Some("bound".to_owned()), ..prompt(&delegating(json!({}))) };
-        lab.engine.prompt_async(&lab.scope, &id, input).await.unwrap();
+        lab.engine.prompt_async(&id, input).await.unwrap();
         for _ in 0..asks {
             let ask = asked(&mut events).await;
             assert_ne!(ask.session_id, id, "those below ask");
@@ -492,7 +492,7 @@ async fn a_runner_asks_again_after_a_restart_whatever_the_rules_allow_by_then() 
     let mut lab = Lab { project, engine, scope };
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&delegating(json!({})))).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&delegating(json!({})))).await.unwrap();
     asked(&mut events).await;
     lab.engine.shutdown().await;
     let loose = json!({"permission": "allow", "agent": {"other": {"acp": {"command": ["it"]}}}});

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::common::family::{answer, asked, background, bash, only_child, start, task};
-use crate::common::{Lab, open, open_careful, prompt, script, store};
+use crate::common::{Lab, open, open_careful, prompt, script, set_constraints};
 use api::{
     Action, CommandInput, CreateSession, EventBody, Host, PermissionReplyKind, PermissionRequest, PromptInput,
     PromptPart, Rule, SessionId, ToolState, UpdateSession,
@@ -244,7 +244,7 @@ async fn a_careful_turn_stays_careful_whoever_resumes_it() {
         let ask = next_ask(&mut events, &session).await;
         assert_eq!((ask.is_some(), lab.gate("three.txt").exists()), (own, !own));
         // The same applies to a fork.
-        let copy = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap().id;
+        let copy = lab.engine.fork_session(&session, None).await.unwrap().id;
         start(&lab, &copy, json!([{"tools": [bash("touch four.txt")]}, {"text": "end"}])).await;
         let ask = next_ask(&mut events, &copy).await;
         assert_eq!((ask.is_some(), lab.gate("four.txt").exists()), (own, !own));
@@ -315,7 +315,7 @@ async fn command_outcome(lab: &Lab, session: &SessionId, input: PromptInput, tur
     let made = lab.gate("made.txt");
     let _ = std::fs::remove_file(&made);
     let mut events = lab.recorder().await;
-    lab.engine.prompt_async(&lab.scope, session, input).await.unwrap();
+    lab.engine.prompt_async(session, input).await.unwrap();
     let mut asked = false;
     for _ in 0..turns {
         while let Some(ask) = next_ask(&mut events, session).await {
@@ -405,14 +405,14 @@ async fn outcome_in_child(lab: &Lab, way: ChildKind, session: &SessionId, caller
         ChildKind::Loosened => {
             let child = resting().await;
             let change = UpdateSession { permission: Some(everything()), ..UpdateSession::default() };
-            lab.engine.update_session(&lab.scope, &child, change).await.unwrap();
+            lab.engine.update_session(&child, change).await.unwrap();
             let tools = IndexMap::from([("bash".to_owned(), true)]);
             command_outcome(lab, &child, PromptInput { tools: Some(tools), ..by("free", &script(work())) }, 1).await
         }
         ChildKind::Fork | ChildKind::ForkOfFork => {
-            let mut copy = lab.engine.fork_session(&lab.scope, &resting().await, None).await.unwrap();
+            let mut copy = lab.engine.fork_session(&resting().await, None).await.unwrap();
             if matches!(way, ChildKind::ForkOfFork) {
-                copy = lab.engine.fork_session(&lab.scope, &copy.id, None).await.unwrap();
+                copy = lab.engine.fork_session(&copy.id, None).await.unwrap();
             }
             assert_eq!(copy.parent_id, None);
             command_outcome(lab, &copy.id, by("free", &script(work())), 1).await
@@ -430,12 +430,12 @@ async fn outcome_in_child(lab: &Lab, way: ChildKind, session: &SessionId, caller
         }
         ChildKind::Command => {
             let change = UpdateSession { agent: Some(caller.to_owned()), ..UpdateSession::default() };
-            lab.engine.update_session(&lab.scope, session, change).await.unwrap();
+            lab.engine.update_session(session, change).await.unwrap();
             let made = lab.gate("made.txt");
             let mut events = lab.recorder().await;
             let input = CommandInput { command: "go".to_owned(), arguments: script(work()), ..CommandInput::default() };
-            let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
-            let run = tokio::spawn(async move { engine.command(&scope, &id, input).await });
+            let (engine, id) = (lab.engine.clone(), session.clone());
+            let run = tokio::spawn(async move { engine.command(&id, input).await });
             let mut asked = false;
             while let Some(ask) = next_ask(&mut events, session).await {
                 asked = true;
@@ -461,9 +461,7 @@ async fn outcome_in_child(lab: &Lab, way: ChildKind, session: &SessionId, caller
         ChildKind::Forgotten => {
             // Like a session from before these rules were stored.
             let child = resting().await;
-            let mut batch = store::Batch::new(&store::Location::new("", ""));
-            batch.record("rules", child.as_str(), None, None);
-            store(&lab.project).commit(batch).await.unwrap();
+            set_constraints(&lab.project, &child, None);
             command_outcome(lab, &child, by("free", &script(work())), 1).await
         }
     }
@@ -580,7 +578,7 @@ async fn technical_denials_bind_nobody() {
     let session = lab.session().await;
     // `plan` may not edit, `general` has no todo list.
     let reads = json!([{"tools": [["read", {"filePath": "README.md"}], bash("true")]}, {"text": "."}]);
-    lab.engine.prompt(&lab.scope, &session, by("plan", &calls(task("Look", "explore", reads)))).await.unwrap();
+    lab.engine.prompt(&session, by("plan", &calls(task("Look", "explore", reads)))).await.unwrap();
     let looked = only_child(&lab, &session).await.id;
     let tools = lab.tools(&looked).await;
     assert!(tools.iter().all(|tool| matches!(&tool.state, ToolState::Completed(_)) && tool.tool != "invalid"));
@@ -588,10 +586,10 @@ async fn technical_denials_bind_nobody() {
     let todo = json!({"content": "a", "status": "pending", "priority": "high"});
     let lists = json!([{"tools": [["todowrite", {"todos": [todo]}]]}, {"text": "."}]);
     let below = json!([{"tools": [task("List", "worker", lists)]}, {"text": "."}]);
-    lab.engine.prompt(&lab.scope, &session, by("free", &calls(task("Do", "general", below)))).await.unwrap();
+    lab.engine.prompt(&session, by("free", &calls(task("Do", "general", below)))).await.unwrap();
     let general = only_child(&lab, &session).await.id;
     let worker = only_child(&lab, &general).await.id;
-    assert_eq!(lab.engine.todo(&lab.scope, &worker).await.unwrap().len(), 1);
+    assert_eq!(lab.engine.todo(&worker).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -599,7 +597,7 @@ async fn an_approval_for_the_caller_applies_to_its_subagents() {
     let lab = Lab::with(family(&json!({"bash": "ask"})));
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    lab.engine.prompt_async(&lab.scope, &session, by("bound", &script(work()))).await.unwrap();
+    lab.engine.prompt_async(&session, by("bound", &script(work()))).await.unwrap();
     answer(&lab, &asked(&mut events).await, PermissionReplyKind::Always).await;
     events.wait_idle(&session).await;
     assert_eq!(
@@ -626,7 +624,7 @@ async fn later_rules_of_the_caller_apply_at_the_next_prompt() {
     assert_eq!(command_outcome(&lab, &child, by("free", &script(work())), 1).await, CommandOutcome::Ran);
     let rules = vec![Rule::new("bash", "*", Action::Deny)];
     let change = UpdateSession { permission: Some(rules), ..UpdateSession::default() };
-    lab.engine.update_session(&lab.scope, &session, change).await.unwrap();
+    lab.engine.update_session(&session, change).await.unwrap();
     assert_eq!(command_outcome(&lab, &child, by("free", &script(work())), 1).await, CommandOutcome::Denied);
 }
 
@@ -639,9 +637,7 @@ async fn unreadable_rules_ask_for_everything() {
         CommandOutcome::Ran
     );
     let child = only_child(&lab, &session).await.id;
-    let mut batch = store::Batch::new(&store::Location::new("", ""));
-    batch.record("rules", child.as_str(), Some(&json!({"careful": "?"})), None);
-    store(&lab.project).commit(batch).await.unwrap();
+    set_constraints(&lab.project, &child, Some(r#"{"careful": "?"}"#));
     assert_eq!(command_outcome(&lab, &child, by("free", &script(work())), 1).await, CommandOutcome::Asked);
 }
 
@@ -665,10 +661,10 @@ async fn no_rule_of_a_client_lifts_a_denial_of_the_configuration() {
             match way {
                 "patch" => {
                     let change = UpdateSession { permission: Some(everything()), ..UpdateSession::default() };
-                    lab.engine.update_session(&lab.scope, &session, change).await.unwrap();
+                    lab.engine.update_session(&session, change).await.unwrap();
                 }
                 "tools" => input.tools = Some(IndexMap::from([("bash".to_owned(), true)])),
-                "fork" => session = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap().id,
+                "fork" => session = lab.engine.fork_session(&session, None).await.unwrap().id,
                 _ => {}
             }
             // Switching a tool on undoes switching it off, and no more.
@@ -691,7 +687,7 @@ async fn a_mistyped_rule_makes_only_its_own_agent_ask() {
         let mut events = lab.recorder().await;
         let steps = json!([{"tools": [bash("echo hi")]}, {"text": "done"}]);
         let input = PromptInput { agent: Some(agent.to_owned()), ..prompt(&script(steps)) };
-        lab.engine.prompt_async(&lab.scope, &session, input).await.unwrap();
+        lab.engine.prompt_async(&session, input).await.unwrap();
         let ask = next_ask(&mut events, &session).await;
         assert_eq!(ask.is_some(), asks, "{agent}");
         if let Some(ask) = ask {

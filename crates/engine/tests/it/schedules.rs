@@ -93,8 +93,8 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
-    fn engine(&self) -> (&dyn Host, &Scope) {
-        (&self.lab.engine, &self.lab.scope)
+    fn host(&self) -> &dyn Host {
+        &self.lab.engine
     }
 
     fn input(&self, action: Action) -> PromptInput {
@@ -121,37 +121,37 @@ impl Play<'_> {
 
     async fn act(&self, action: Action) {
         wait_a_little(&self.dice).await;
-        let (host, scope) = self.engine();
+        let host = self.host();
         let id = &self.session;
         let input = self.input(action);
         let prompt = input.message_id.clone().unwrap();
         match action {
             Action::Ask | Action::Delegate | Action::DelegateAndWait => {
-                let answer = host.prompt(scope, id, input).await.unwrap();
+                let answer = host.prompt(id, input).await.unwrap();
                 self.seen.borrow_mut().answers.push((prompt.clone(), answer));
                 self.seen.borrow_mut().accepted.push(prompt);
             }
-            Action::AskAndLeave => self.or_leave(host.prompt(scope, id, input)).await,
+            Action::AskAndLeave => self.or_leave(host.prompt(id, input)).await,
             Action::Send => {
-                host.prompt_async(scope, id, input).await.unwrap();
+                host.prompt_async(id, input).await.unwrap();
                 self.seen.borrow_mut().accepted.push(prompt);
             }
-            Action::SendAndLeave => self.or_leave(host.prompt_async(scope, id, input)).await,
-            Action::Note => drop(host.prompt_async(scope, id, input).await.unwrap()),
+            Action::SendAndLeave => self.or_leave(host.prompt_async(id, input)).await,
+            Action::Note => drop(host.prompt_async(id, input).await.unwrap()),
             Action::Steer => {
                 let message = SteerInput { text: Some("steer".to_owned()), ..SteerInput::default() };
-                match host.steer(scope, id, message).await {
+                match host.steer(id, message).await {
                     Ok(message) => self.seen.borrow_mut().accepted.push(message),
                     Err(HostError::Conflict(_)) => {}
                     Err(error) => panic!("steer: {error}"),
                 }
             }
-            Action::Abort => drop(host.abort(scope, id).await.unwrap()),
-            Action::Cancel => drop(host.cancel(scope, id).await.unwrap()),
+            Action::Abort => drop(host.abort(id).await.unwrap()),
+            Action::Cancel => drop(host.cancel(id).await.unwrap()),
             Action::PauseAndResume => {
-                host.pause(scope, id, true).await.unwrap();
+                host.pause(id, true).await.unwrap();
                 wait_a_little(&self.dice).await;
-                host.pause(scope, id, false).await.unwrap();
+                host.pause(id, false).await.unwrap();
             }
         }
     }

@@ -104,12 +104,12 @@ async fn rules_apply_to_the_search_and_to_the_tool_behind_it() {
     let lab = lab(json!({ "permission": {"websearch": "ask"} }), true);
     let session = lab.session().await;
     let mut events = lab.recorder().await;
-    lab.engine.prompt_async(&lab.scope, &session, crate::common::prompt(&searches("q"))).await.unwrap();
+    lab.engine.prompt_async(&session, crate::common::prompt(&searches("q"))).await.unwrap();
     let event = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
     let EventBody::PermissionAsked(ask) = &event.body else { unreachable!() };
     assert_eq!((ask.permission.as_str(), &ask.patterns[..]), ("websearch", &["q".to_owned()][..]));
     let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply).await.unwrap();
     events.wait_idle(&session).await;
     assert!(outcome(&lab, &session).await.1.contains("found q"));
 }
@@ -127,8 +127,8 @@ async fn the_example_researcher_searches_and_changes_nothing() {
     let call = json!({"description": "Look", "prompt": script(work), "subagent_type": agent.name});
     let prompt =
         PromptInput { ..crate::common::prompt(&script(json!([{"tools": [["task", call]]}, {"text": "done"}]))) };
-    lab.engine.prompt(&lab.scope, &session, prompt).await.unwrap();
-    let child = lab.engine.children(&lab.scope, &session).await.unwrap()[0].id.clone();
+    lab.engine.prompt(&session, prompt).await.unwrap();
+    let child = lab.engine.children(&session).await.unwrap()[0].id.clone();
     let tools = lab.tools(&child).await;
     assert!(
         matches!(&tools[0].state, ToolState::Completed(done) if done.output.contains("https://a.example")),

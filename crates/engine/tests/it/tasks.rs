@@ -45,7 +45,7 @@ async fn replay(scenario: &str, config: Value) {
             PromptPart::text(text)
         };
         let input = PromptInput { parts: vec![part], ..PromptInput::default() };
-        lab.engine.prompt_async(&lab.scope, &session, input).await.unwrap();
+        lab.engine.prompt_async(&session, input).await.unwrap();
         loop {
             let event = events
                 .wait_for(|body| match body {
@@ -144,7 +144,7 @@ async fn a_call_shows_its_child_and_its_progress() {
     let working = |body: &EventBody| running(body).is_some_and(|seen| seen[1]["summary"][0]["tool"] == "bash");
     let seen = running(&events.wait_for(working).await.body).unwrap();
     assert!(["pending", "running"].contains(&seen[1]["summary"][0]["state"]["status"].as_str().unwrap()), "{seen}");
-    lab.engine.abort(&lab.scope, &session).await.unwrap();
+    lab.engine.abort(&session).await.unwrap();
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn a_task_continues_by_its_id_only_in_its_own_session() {
         assert!(error(refused).contains(&format!("no task {child} of this session")), "{refused:#?}");
     }
     assert_eq!(lab.messages(&child).await.len(), 6);
-    lab.engine.delete_session(&lab.scope, &child).await.unwrap();
+    lab.engine.delete_session(&child).await.unwrap();
     let mut gone = task("Three", "general", json!([]));
     gone[1]["task_id"] = json!(child);
     lab.say(&session, &script(json!([{"tools": [gone]}, {"text": "."}]))).await;
@@ -233,7 +233,7 @@ async fn endless_delegation_is_stopped_by_the_default_limits() {
         json!([{"tools": calls}, {"text": "."}])
     };
     lab.say(&session, &script(three(three(three(json!([])))))).await;
-    let tree = lab.engine.tree(&lab.scope, &session).await.unwrap().sessions;
+    let tree = lab.engine.tree(&session).await.unwrap().sessions;
     assert_eq!(tree.len(), 4, "{tree:#?}");
     for child in &tree[1..] {
         let calls = lab.tools(&child.session_id).await;
@@ -249,7 +249,7 @@ async fn a_subagent_may_not_do_what_its_caller_may_not() {
     let write = json!([{"tools": [["write", {"filePath": "x.txt", "content": "x"}]]}, {"text": "end"}]);
     let steps = script(json!([{"tools": [task("Write", "writer", write)]}, {"text": "."}]));
     let input = PromptInput { agent: Some("plan".to_owned()), ..prompt(&steps) };
-    lab.engine.prompt(&lab.scope, &session, input).await.unwrap();
+    lab.engine.prompt(&session, input).await.unwrap();
     let child = only_child(&lab, &session).await;
     assert_eq!(lab.tools(&child.id).await[0].tool, "invalid");
     assert!(!lab.project.path().join("x.txt").exists());
@@ -325,7 +325,7 @@ async fn an_abort_returns_once_nothing_in_the_tree_runs() {
     ready(&mut events).await;
     ready(&mut events).await;
     assert!(is_alive(&lab, "deep") && is_alive(&lab, "beside"));
-    assert!(lab.engine.abort(&lab.scope, &session).await.unwrap());
+    assert!(lab.engine.abort(&session).await.unwrap());
     assert_eq!(lab.engine.running(), 0);
     assert_eq!(lab.engine.statuses(&lab.scope).await.unwrap().len(), 0);
     assert!(!is_alive(&lab, "deep") && !is_alive(&lab, "beside"));
@@ -347,7 +347,7 @@ async fn an_abort_returns_once_nothing_in_the_tree_runs() {
     }
     let tools = lab.tools(&session).await;
     assert!(tools.iter().all(|tool| error(tool) == "Task cancelled"), "{tools:#?}");
-    assert!(!lab.engine.abort(&lab.scope, &session).await.unwrap(), "nothing is left to stop");
+    assert!(!lab.engine.abort(&session).await.unwrap(), "nothing is left to stop");
 }
 
 #[tokio::test]
@@ -358,7 +358,7 @@ async fn an_abort_from_another_process_waits_for_the_tree_too() {
     let child = json!([{"tools": [blocking_command("pid")]}, {"text": "never"}]);
     start(&lab, &session, json!([{"tools": [task("Stay", "general", child)]}, {"text": "never"}])).await;
     ready(&mut events).await;
-    assert!(lab.second().abort(&lab.scope, &session).await.unwrap());
+    assert!(lab.second().abort(&session).await.unwrap());
     assert!(!is_alive(&lab, "pid"));
     assert_eq!(lab.engine.statuses(&lab.scope).await.unwrap().len(), 0);
     assert_eq!(error(&lab.tools(&session).await[0]), "Task cancelled");
@@ -373,7 +373,7 @@ async fn aborting_one_child_leaves_its_siblings_and_parent_running() {
     let tasks = json!([task("One", "general", steps(1)), task("Two", "general", steps(2))]);
     start(&lab, &session, json!([{"tools": tasks}, {"text": "went on"}])).await;
     let (one, two) = (asked(&mut events).await, asked(&mut events).await);
-    assert!(lab.engine.abort(&lab.scope, &one.session_id).await.unwrap());
+    assert!(lab.engine.abort(&one.session_id).await.unwrap());
     assert_eq!(lab.engine.statuses(&lab.scope).await.unwrap().get(&session), Some(&SessionStatus::Busy));
     answer(&lab, &two, PermissionReplyKind::Once).await;
     events.wait_idle(&session).await;
@@ -423,11 +423,11 @@ async fn deleting_a_parent_deletes_its_working_children() {
     start(&lab, &session, json!([{"tools": [task("Stay", "general", child)]}, {"text": "never"}])).await;
     ready(&mut events).await;
     let child = only_child(&lab, &session).await.id;
-    lab.engine.delete_session(&lab.scope, &session).await.unwrap();
+    lab.engine.delete_session(&session).await.unwrap();
     assert!(!is_alive(&lab, "pid"));
     assert_eq!(lab.engine.running(), 0);
     for id in [&session, &child] {
-        assert!(lab.engine.session(&lab.scope, id).await.is_err());
+        assert!(lab.engine.session(id).await.is_err());
     }
 }
 
@@ -439,7 +439,7 @@ async fn deleting_a_working_child_ends_its_call() {
     let child = json!([{"tools": [bash("true")]}, {"text": "never"}]);
     start(&lab, &session, json!([{"tools": [task("Gone", "general", child)]}, {"text": "went on"}])).await;
     let ask = asked(&mut events).await;
-    lab.engine.delete_session(&lab.scope, &ask.session_id).await.unwrap();
+    lab.engine.delete_session(&ask.session_id).await.unwrap();
     events.wait_idle(&session).await;
     let tools = lab.tools(&session).await;
     assert!(matches!(&tools[0].state, ToolState::Error(_)), "{tools:#?}");
@@ -459,7 +459,7 @@ async fn a_subtask_part_runs_without_asking_the_model() {
         command: None,
     };
     let input = PromptInput { parts: vec![part], ..PromptInput::default() };
-    let answer = lab.engine.prompt(&lab.scope, &session, input).await.unwrap();
+    let answer = lab.engine.prompt(&session, input).await.unwrap();
     assert!(!text(&answer).is_empty());
     let messages = lab.messages(&session).await;
     let [user, call, end] = &messages[..] else { panic!("{messages:#?}") };
@@ -487,7 +487,7 @@ async fn a_command_for_a_subagent_runs_as_its_task_and_the_model_sums_up() {
     for (name, agent) in [("subby", "general"), ("forced", "build")] {
         let session = lab.session().await;
         let input = CommandInput { command: name.to_owned(), arguments: "zz".to_owned(), ..CommandInput::default() };
-        let answer = lab.engine.command(&lab.scope, &session, input).await.unwrap();
+        let answer = lab.engine.command(&session, input).await.unwrap();
         let messages = lab.messages(&session).await;
         let [user, call, follow_up, .., end] = &messages[..] else { panic!("{messages:#?}") };
         assert!(matches!(&user.parts[..], [Part::Subtask(task)] if task.command.as_deref() == Some(name)));
@@ -497,6 +497,6 @@ async fn a_command_for_a_subagent_runs_as_its_task_and_the_model_sums_up() {
         assert_eq!(end.info.as_assistant().unwrap().parent_id, *follow_up.info.id());
         assert_eq!(answer.info.id(), end.info.id());
         assert_eq!(only_child(&lab, &session).await.agent.as_deref(), Some(agent));
-        assert!(lab.engine.waiting(&lab.scope, &session).await.unwrap().is_empty());
+        assert!(lab.engine.waiting(&session).await.unwrap().is_empty());
     }
 }

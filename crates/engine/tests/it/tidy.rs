@@ -65,13 +65,13 @@ async fn a_deleted_session_and_its_subagents_leave_nothing_on_the_disk() {
     lab.say(&session, &script(loud_command())).await;
     let stays = lab.session().await;
     lab.say(&stays, "hello").await;
-    let child = lab.engine.children(&lab.scope, &session).await.unwrap().swap_remove(0).id;
+    let child = lab.engine.children(&session).await.unwrap().swap_remove(0).id;
     for id in [&session, &child] {
         assert_eq!(files(&outputs(&lab).join(id.as_str())).len(), 1, "one long output each");
     }
     assert!(marked_files(&lab.project).len() >= 3);
 
-    lab.engine.delete_session(&lab.scope, &session).await.unwrap();
+    lab.engine.delete_session(&session).await.unwrap();
     assert!(files(&outputs(&lab)).is_empty(), "outputs are left");
     assert!(lab.engine.store().unswept_sessions().unwrap().is_empty());
     assert_eq!(lab.engine.store().compact().await.unwrap(), CompactOutcome::Rewritten);
@@ -97,9 +97,9 @@ async fn a_deletion_event_reveals_no_content() {
     let lab = Lab::new();
     let session = lab.session().await;
     let rename = api::UpdateSession { title: Some(MARK.to_owned()), ..api::UpdateSession::default() };
-    lab.engine.update_session(&lab.scope, &session, rename).await.unwrap();
+    lab.engine.update_session(&session, rename).await.unwrap();
     let mut events = lab.recorder().await;
-    lab.engine.delete_session(&lab.scope, &session).await.unwrap();
+    lab.engine.delete_session(&session).await.unwrap();
     let event = events.wait_for(|body| matches!(body, EventBody::SessionDeleted { .. })).await;
     let EventBody::SessionDeleted { session_id, info } = &event.body else { unreachable!() };
     assert_eq!((session_id, &info.id, info.title.as_str()), (&session, &session, ""));
@@ -165,7 +165,7 @@ async fn old_and_unreferenced_outputs_are_removed() {
     let gate = lab.gate("go");
     let mut events = lab.recorder().await;
     let held = script(json!([{"chunks": 2, "hold": gate}]));
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&held)).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&held)).await.unwrap();
     events.wait_for(|body| matches!(body, EventBody::PartDelta { .. })).await;
     assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap().outputs, 0);
     assert!(lost.exists());
@@ -196,13 +196,13 @@ async fn expired_sessions_are_removed_unless_active() {
     let mut events = lab.recorder().await;
     api::shift_clock(-9 * DAY as i64 * 1000);
     let steps = json!([{"tools": [["bash", {"command": "echo x", "description": "say"}]]}, {"text": "after"}]);
-    lab.engine.prompt_async(&lab.scope, &asks, prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(&asks, prompt(&script(steps))).await.unwrap();
     let asked = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
     api::shift_clock(0);
     let waits = aged_session(&lab, 10).await;
     let note = PromptInput { no_reply: true, ..prompt("note") };
     api::shift_clock(-10 * DAY as i64 * 1000);
-    let note = lab.engine.prompt(&lab.scope, &waits, note).await.unwrap();
+    let note = lab.engine.prompt(&waits, note).await.unwrap();
     api::shift_clock(0);
     let mut batch = Batch::new(&Location::new("", ""));
     batch.enqueue(&waits, note.info.id());
@@ -213,15 +213,15 @@ async fn expired_sessions_are_removed_unless_active() {
 
     let counted = lab.engine.tidy(TidyOptions { dry_run: true, thorough: false }).await.unwrap();
     assert_eq!(counted.sessions, std::slice::from_ref(&old));
-    assert!(lab.engine.session(&lab.scope, &old).await.is_ok(), "it was only counted");
+    assert!(lab.engine.session(&old).await.is_ok(), "it was only counted");
     assert_eq!(lab.engine.tidy(TidyOptions::default()).await.unwrap().sessions, std::slice::from_ref(&old));
-    assert!(lab.engine.session(&lab.scope, &old).await.is_err());
+    assert!(lab.engine.session(&old).await.is_err());
     for session in [&young, &asks, &waits, &parent] {
-        lab.engine.session(&lab.scope, session).await.unwrap();
+        lab.engine.session(session).await.unwrap();
     }
     let EventBody::PermissionAsked(ask) = &asked.body else { unreachable!() };
     let reply = api::PermissionReply { reply: api::PermissionReplyKind::Once, message: None };
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply).await.unwrap();
     events.wait_idle(&asks).await;
 }
 
@@ -232,5 +232,5 @@ async fn no_session_expires_unless_the_user_configures_it() {
     lab.project.write("trefoil.json", r#"{"session": {"max_age_days": 1}}"#);
     let old = aged_session(&lab, 4000).await;
     assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap(), TidyReport::default());
-    lab.engine.session(&lab.scope, &old).await.unwrap();
+    lab.engine.session(&old).await.unwrap();
 }

@@ -28,7 +28,7 @@ async fn a_text_turn_ends_with_its_answer_and_one_idle() {
     events.wait_idle(&session).await;
     let names = events.names();
     assert_eq!(names.iter().filter(|n| *n == "session.idle").count(), 1);
-    let kept = lab.engine.session(&lab.scope, &session).await.unwrap();
+    let kept = lab.engine.session(&session).await.unwrap();
     assert_eq!(kept.tokens.unwrap().input, 7);
     assert_eq!(kept.agent.as_deref(), Some("build"));
     assert!(lab.engine.statuses(&lab.scope).await.unwrap().is_empty());
@@ -40,8 +40,8 @@ async fn prompts_sent_while_busy_join_the_turn() {
     let session = lab.session().await;
     let mut events = lab.recorder().await;
     let ask = |steps| {
-        let (engine, scope, id) = (lab.engine.clone(), lab.scope.clone(), session.clone());
-        tokio::spawn(async move { engine.prompt(&scope, &id, prompt(&script(steps))).await.unwrap() })
+        let (engine, id) = (lab.engine.clone(), session.clone());
+        tokio::spawn(async move { engine.prompt(&id, prompt(&script(steps))).await.unwrap() })
     };
     let first = ask(json!([{"chunks": 10, "hold": lab.gate("go")}]));
     events.wait_for(|b| matches!(b, EventBody::PartDelta { .. })).await;
@@ -64,16 +64,14 @@ async fn the_same_message_id_is_one_prompt() {
     let session = lab.session().await;
     let id = MessageId::new();
     let input = PromptInput { message_id: Some(id.clone()), ..prompt("hello") };
-    let (first, second) = tokio::join!(
-        lab.engine.prompt(&lab.scope, &session, input.clone()),
-        lab.engine.prompt(&lab.scope, &session, input.clone())
-    );
+    let (first, second) =
+        tokio::join!(lab.engine.prompt(&session, input.clone()), lab.engine.prompt(&session, input.clone()));
     assert_eq!(first.unwrap().info.id(), second.unwrap().info.id());
-    lab.engine.prompt(&lab.scope, &session, input.clone()).await.unwrap();
+    lab.engine.prompt(&session, input.clone()).await.unwrap();
     let users = lab.messages(&session).await.into_iter().filter(|m| m.info.as_user().is_some()).count();
     assert_eq!(users, 1);
     let other = lab.session().await;
-    assert!(matches!(lab.engine.prompt(&lab.scope, &other, input).await, Err(HostError::Conflict(_))));
+    assert!(matches!(lab.engine.prompt(&other, input).await, Err(HostError::Conflict(_))));
 }
 
 #[tokio::test]
@@ -81,10 +79,10 @@ async fn bad_input_changes_nothing_and_says_what_exists() {
     let lab = Lab::new();
     let session = lab.session().await;
     let model = PromptInput { model: Some(api::ModelRef::new("nope", "model")), ..prompt("x") };
-    let error = lab.engine.prompt(&lab.scope, &session, model).await.unwrap_err().to_string();
+    let error = lab.engine.prompt(&session, model).await.unwrap_err().to_string();
     assert!(error.contains("Model not found: nope/model") && error.contains("script/demo"), "{error}");
     let agent = PromptInput { agent: Some("nope".to_owned()), ..prompt("x") };
-    let error = lab.engine.prompt_async(&lab.scope, &session, agent).await.unwrap_err().to_string();
+    let error = lab.engine.prompt_async(&session, agent).await.unwrap_err().to_string();
     assert!(error.contains("Agent not found: nope") && error.contains("build") && error.contains("plan"), "{error}");
     let file = PromptInput {
         parts: vec![PromptPart::File {
@@ -96,9 +94,9 @@ async fn bad_input_changes_nothing_and_says_what_exists() {
         }],
         ..PromptInput::default()
     };
-    assert!(matches!(lab.engine.prompt(&lab.scope, &session, file).await, Err(HostError::Invalid(_))));
+    assert!(matches!(lab.engine.prompt(&session, file).await, Err(HostError::Invalid(_))));
     let missing = api::SessionId::parse("ses_missing").unwrap();
-    assert!(matches!(lab.engine.prompt(&lab.scope, &missing, prompt("x")).await, Err(HostError::NotFound { .. })));
+    assert!(matches!(lab.engine.prompt(&missing, prompt("x")).await, Err(HostError::NotFound { .. })));
     assert!(lab.messages(&session).await.is_empty());
 }
 
@@ -178,7 +176,7 @@ async fn abort_ends_text_and_tools_and_frees_the_session() {
         json!([{"tools": [["bash", {"command": "echo begin; sleep 300"}]]}]),
     ] {
         let mut events = Recorder::new(lab.host()).await;
-        lab.engine.prompt_async(&lab.scope, &session, prompt(&script(steps))).await.unwrap();
+        lab.engine.prompt_async(&session, prompt(&script(steps))).await.unwrap();
         events
             .wait_for(|b| match b {
                 EventBody::PartDelta { .. } => true,
@@ -188,7 +186,7 @@ async fn abort_ends_text_and_tools_and_frees_the_session() {
                 _ => false,
             })
             .await;
-        assert!(lab.engine.abort(&lab.scope, &session).await.unwrap());
+        assert!(lab.engine.abort(&session).await.unwrap());
         let last = lab.messages(&session).await.pop().unwrap();
         let info = last.info.as_assistant().unwrap();
         assert_eq!(info.error, Some(MessageError::aborted()));
@@ -198,7 +196,7 @@ async fn abort_ends_text_and_tools_and_frees_the_session() {
         }
         events.wait_idle(&session).await;
     }
-    assert!(!lab.engine.abort(&lab.scope, &session).await.unwrap());
+    assert!(!lab.engine.abort(&session).await.unwrap());
     assert_eq!(text(&lab.say(&session, &script(json!([{"text": "alive"}]))).await), "alive");
 }
 
@@ -231,15 +229,12 @@ async fn equal_calls_in_a_row_need_a_permission() {
     let session = lab.session().await;
     let mut events = lab.recorder().await;
     let read = json!({"tools": [["read", {"filePath": "README.md"}]]});
-    lab.engine
-        .prompt_async(&lab.scope, &session, prompt(&script(json!([read, read, read, {"text": "x"}]))))
-        .await
-        .unwrap();
+    lab.engine.prompt_async(&session, prompt(&script(json!([read, read, read, {"text": "x"}])))).await.unwrap();
     let event = events.wait_for(|b| matches!(b, EventBody::PermissionAsked(_))).await;
     let EventBody::PermissionAsked(ask) = &event.body else { unreachable!() };
     assert_eq!((ask.permission.as_str(), ask.patterns.as_slice()), ("doom_loop", ["read".to_owned()].as_slice()));
     let reply = api::PermissionReply { reply: api::PermissionReplyKind::Reject, message: None };
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply).await.unwrap();
     events.wait_idle(&session).await;
     assert_eq!(lab.tools(&session).await.len(), 3);
 }
@@ -253,9 +248,9 @@ async fn structured_output_is_validated_and_returned() {
     let ask = |steps| PromptInput { format: format.clone(), ..prompt(&script(steps)) };
     let good =
         json!([{"tools": [["StructuredOutput", {"wrong": 1}]]}, {"tools": [["StructuredOutput", {"answer": 42}]]}]);
-    let answer = lab.engine.prompt(&lab.scope, &session, ask(good)).await.unwrap();
+    let answer = lab.engine.prompt(&session, ask(good)).await.unwrap();
     assert_eq!(answer.info.as_assistant().unwrap().structured, Some(json!({"answer": 42})));
-    let never = lab.engine.prompt(&lab.scope, &session, ask(json!([{"text": "no"}]))).await.unwrap();
+    let never = lab.engine.prompt(&session, ask(json!([{"text": "no"}]))).await.unwrap();
     assert_eq!(never.info.as_assistant().unwrap().error.as_ref().unwrap().name(), "StructuredOutputError");
 }
 
@@ -290,7 +285,7 @@ async fn files_in_a_prompt_are_read_at_once() {
         ..PromptInput::default()
     };
     let mut events = lab.recorder().await;
-    let stored = lab.engine.prompt(&lab.scope, &session, input).await.unwrap();
+    let stored = lab.engine.prompt(&session, input).await.unwrap();
     let texts: Vec<&str> = stored.parts.iter().filter_map(Part::as_text).map(|t| t.text.as_str()).collect();
     assert!(texts[1].starts_with("Called the Read tool") && texts[1].contains("\"offset\":2"), "{texts:?}");
     assert!(texts[2].contains("2: second") && !texts[2].contains("first"), "{texts:?}");
@@ -306,21 +301,21 @@ async fn commands_shell_and_forks() {
     );
     let session = lab.session().await;
     let input = api::CommandInput { command: "greet".into(), arguments: "Bob".into(), ..api::CommandInput::default() };
-    assert_eq!(text(&lab.engine.command(&lab.scope, &session, input).await.unwrap()), "hi Bob sh");
+    assert_eq!(text(&lab.engine.command(&session, input).await.unwrap()), "hi Bob sh");
     let unknown = api::CommandInput { command: "nope".into(), ..api::CommandInput::default() };
-    let error = lab.engine.command(&lab.scope, &session, unknown).await.unwrap_err().to_string();
+    let error = lab.engine.command(&session, unknown).await.unwrap_err().to_string();
     assert!(error.contains("init") && error.contains("review") && error.contains("greet"), "{error}");
     let shell = api::ShellInput { command: "echo out; exit 2".into(), ..api::ShellInput::default() };
-    let ran = lab.engine.shell(&lab.scope, &session, shell).await.unwrap();
+    let ran = lab.engine.shell(&session, shell).await.unwrap();
     let ToolState::Completed(done) = &ran.parts[0].as_tool().unwrap().state else { panic!("{ran:?}") };
     assert_eq!(done.output, "out\n");
-    let whole = lab.engine.fork_session(&lab.scope, &session, None).await.unwrap();
+    let whole = lab.engine.fork_session(&session, None).await.unwrap();
     assert_eq!(whole.title, "test (fork #1)");
     assert!(whole.parent_id.is_none());
     let (ours, theirs) = (lab.messages(&session).await, lab.messages(&whole.id).await);
     assert_eq!((ours.len(), theirs.len()), (4, 4));
     assert_ne!(ours[0].info.id(), theirs[0].info.id());
-    let part = lab.engine.fork_session(&lab.scope, &session, Some(ours[2].info.id().clone())).await.unwrap();
+    let part = lab.engine.fork_session(&session, Some(ours[2].info.id().clone())).await.unwrap();
     assert_eq!(lab.messages(&part.id).await.len(), 2);
     assert_eq!(text(&lab.say(&whole.id, &script(json!([{"text": "goes on"}]))).await), "goes on");
 }
@@ -331,7 +326,7 @@ async fn a_command_adds_the_files_and_agents_that_it_mentions() {
     let lab = Lab::with(json!({"command": {"look": {"template": template}}}));
     let session = lab.session().await;
     let input = api::CommandInput { command: "look".into(), arguments: "explore".into(), ..Default::default() };
-    lab.engine.command(&lab.scope, &session, input).await.unwrap();
+    lab.engine.command(&session, input).await.unwrap();
     let prompt = &lab.messages(&session).await[0];
     let names = |part: &Part| match part {
         Part::Agent(agent) => Some(agent.name.clone()),
@@ -348,7 +343,7 @@ async fn an_argument_in_a_shell_piece_executes_nothing() {
     let (session, made) = (lab.session().await, lab.gate("made"));
     for (argument, shown) in [("a;b", "a;b"), (&*format!("\"$(touch {})\"", made.display()), "$(touch ")] {
         let input = api::CommandInput { command: "say".into(), arguments: argument.into(), ..Default::default() };
-        let said = text(&lab.engine.command(&lab.scope, &session, input).await.unwrap());
+        let said = text(&lab.engine.command(&session, input).await.unwrap());
         assert!(said.starts_with(shown) && said.contains("was not run"), "{said}");
     }
     assert!(!made.exists());
@@ -360,18 +355,18 @@ async fn deleting_a_session_stops_it_and_its_children() {
     let parent = lab.session().await;
     let child = api::CreateSession { parent_id: Some(parent.clone()), ..api::CreateSession::default() };
     let child = lab.engine.create_session(&lab.scope, child).await.unwrap();
-    assert_eq!(lab.engine.children(&lab.scope, &parent).await.unwrap().len(), 1);
+    assert_eq!(lab.engine.children(&parent).await.unwrap().len(), 1);
     let mut events = lab.recorder().await;
     lab.engine
-        .prompt_async(&lab.scope, &child.id, prompt(&script(json!([{"chunks": 10, "hold": lab.gate("never")}]))))
+        .prompt_async(&child.id, prompt(&script(json!([{"chunks": 10, "hold": lab.gate("never")}]))))
         .await
         .unwrap();
     events.wait_for(|b| matches!(b, EventBody::PartDelta { .. })).await;
-    lab.engine.delete_session(&lab.scope, &parent).await.unwrap();
+    lab.engine.delete_session(&parent).await.unwrap();
     for id in [&parent, &child.id] {
-        assert!(matches!(lab.engine.session(&lab.scope, id).await, Err(HostError::NotFound { .. })));
+        assert!(matches!(lab.engine.session(id).await, Err(HostError::NotFound { .. })));
     }
-    assert!(matches!(lab.engine.delete_session(&lab.scope, &parent).await, Err(HostError::NotFound { .. })));
+    assert!(matches!(lab.engine.delete_session(&parent).await, Err(HostError::NotFound { .. })));
 }
 
 #[tokio::test]
@@ -381,7 +376,7 @@ async fn rules_and_switches_limit_the_tool_list() {
     let tools = Some([("bash".to_owned(), false)].into_iter().collect());
     let input =
         PromptInput { tools, ..prompt(&script(json!([{"tools": [["bash", {"command": "echo x"}]]}, {"text": "x"}]))) };
-    lab.engine.prompt(&lab.scope, &session, input).await.unwrap();
+    lab.engine.prompt(&session, input).await.unwrap();
     let tools = lab.tools(&session).await;
     assert_eq!(tools[0].tool, "invalid");
     assert!(matches!(&tools[0].state, ToolState::Completed(done) if done.output.contains("unavailable tool 'bash'")));
@@ -396,22 +391,22 @@ async fn two_engines_on_one_database_share_a_session() {
     let mut there = Recorder::new(Arc::new(second.clone())).await;
     // Text reaches another process through its row, which is written while the text grows. Then the turn waits.
     let slow = json!([{"chunks": 100, "chunk_delay_ms": 20, "hold": lab.gate("never")}]);
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&script(slow))).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&script(slow))).await.unwrap();
     here.wait_for(|b| matches!(b, EventBody::PartDelta { .. })).await;
     there.wait_for(|b| matches!(b, EventBody::PartDelta { .. })).await;
     assert_eq!(second.statuses(&lab.scope).await.unwrap().len(), 1);
     // A prompt through the other engine joins the turn; an abort through it stops the turn.
     let joined = {
-        let (second, scope, id) = (second.clone(), lab.scope.clone(), session.clone());
-        tokio::spawn(async move { second.prompt(&scope, &id, prompt("joined")).await.unwrap() })
+        let (second, id) = (second.clone(), session.clone());
+        tokio::spawn(async move { second.prompt(&id, prompt("joined")).await.unwrap() })
     };
     here.wait_for(|b| matches!(b, EventBody::MessageUpdated { info, .. } if info.as_user().is_some())).await;
-    assert!(second.abort(&lab.scope, &session).await.unwrap());
+    assert!(second.abort(&session).await.unwrap());
     let answer = soon("the answer to who joined", joined).await.unwrap();
     assert!(answer.info.as_assistant().is_some());
     there.wait_idle(&session).await;
     assert_eq!(
-        text(&second.prompt(&lab.scope, &session, prompt(&script(json!([{"text": "mine now"}])))).await.unwrap()),
+        text(&second.prompt(&session, prompt(&script(json!([{"text": "mine now"}])))).await.unwrap()),
         "mine now"
     );
     second.shutdown().await;
@@ -423,15 +418,15 @@ async fn an_abort_visibly_aborts_queued_prompts() {
     let session = lab.session().await;
     let mut events = lab.recorder().await;
     lab.engine
-        .prompt_async(&lab.scope, &session, prompt(&script(json!([{"chunks": 10, "hold": lab.gate("never")}]))))
+        .prompt_async(&session, prompt(&script(json!([{"chunks": 10, "hold": lab.gate("never")}]))))
         .await
         .unwrap();
     events.wait_for(|b| matches!(b, EventBody::PartDelta { .. })).await;
     let queued = script(json!([{"tools": [["bash", {"command": "touch never.txt"}]]}]));
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&queued)).await.unwrap();
-    lab.engine.abort(&lab.scope, &session).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&queued)).await.unwrap();
+    lab.engine.abort(&session).await.unwrap();
     events.wait_idle(&session).await;
-    assert!(lab.engine.waiting(&lab.scope, &session).await.unwrap().is_empty());
+    assert!(lab.engine.waiting(&session).await.unwrap().is_empty());
     let answers: Vec<_> =
         lab.messages(&session).await.into_iter().filter_map(|m| m.info.as_assistant().cloned()).collect();
     assert_eq!(answers.len(), 2);
@@ -443,7 +438,7 @@ async fn an_abort_visibly_aborts_queued_prompts() {
 async fn a_configured_model_that_does_not_exist_is_an_error() {
     let lab = Lab::with(json!({"model": "nope/model"}));
     let session = lab.session().await;
-    let error = lab.engine.prompt(&lab.scope, &session, prompt("x")).await.unwrap_err().to_string();
+    let error = lab.engine.prompt(&session, prompt("x")).await.unwrap_err().to_string();
     assert!(error.contains("nope/model") && error.contains("script/demo"), "{error}");
     assert!(lab.messages(&session).await.is_empty());
 }

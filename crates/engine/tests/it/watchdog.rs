@@ -31,7 +31,7 @@ fn lab() -> (Lab, Store) {
 async fn forgotten_prompt(lab: &Lab, store: &Store) -> (SessionId, MessageId) {
     let session = lab.session().await;
     let note = PromptInput { no_reply: true, ..prompt("Hello") };
-    let message = lab.engine.prompt_async(&lab.scope, &session, note).await.unwrap();
+    let message = lab.engine.prompt_async(&session, note).await.unwrap();
     let mut batch = Batch::new(&Location::new("", "")).durable();
     batch.enqueue(&session, &message);
     store.commit(batch).await.unwrap();
@@ -76,7 +76,7 @@ async fn orphan(turn: impl Fn(PathBuf) -> Value, word: &str) -> (Lab, Recorder, 
     let session = doomed(&lab.project, async |engine| {
         let session = engine.create_session(&lab.scope, Default::default()).await.unwrap().id;
         let mut own = Recorder::new(Arc::new(engine.clone())).await;
-        engine.prompt_async(&lab.scope, &session, prompt(&script(turn))).await.unwrap();
+        engine.prompt_async(&session, prompt(&script(turn))).await.unwrap();
         own.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta.contains(word))).await;
         session
     });
@@ -133,7 +133,7 @@ async fn a_turn_that_keeps_panicking_is_given_up() {
     let mut events = lab.recorder().await;
     let session = lab.session().await;
     let input = PromptInput { agent: Some("other".to_owned()), ..prompt("go") };
-    let error = lab.engine.prompt(&lab.scope, &session, input).await.unwrap_err();
+    let error = lab.engine.prompt(&session, input).await.unwrap_err();
     assert!(error.to_string().contains("failed unexpectedly"), "{error}");
     events.wait_idle(&session).await;
     let last = lab.messages(&session).await.pop().unwrap();

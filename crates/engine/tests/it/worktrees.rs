@@ -28,7 +28,7 @@ fn smith(command: &str) -> Value {
 async fn delegate(lab: &Lab, calls: Vec<Value>) -> (SessionId, Vec<Session>, Vec<ToolPart>) {
     let session = lab.session().await;
     lab.say(&session, &script(json!([{ "tools": calls }, {"text": "."}]))).await;
-    let children = lab.engine.children(&lab.scope, &session).await.unwrap();
+    let children = lab.engine.children(&session).await.unwrap();
     let tools = lab.tools(&session).await;
     (session, children, tools)
 }
@@ -87,30 +87,30 @@ async fn a_child_works_in_parallel_and_its_changes_are_merged_on_request() {
 
     // Our own edit to another part of a file that the child changed.
     lab.project.write("README.md", "# Another title\n");
-    let refused = lab.engine.worktree_merge(&lab.scope, &child.id).await.unwrap_err();
+    let refused = lab.engine.worktree_merge(&child.id).await.unwrap_err();
     assert!(matches!(&refused, HostError::Conflict(why) if why.contains("README.md") && why.contains(&branch)));
     assert_eq!(lab.project.git(&["status", "--porcelain"]), " M README.md\n?? notes.txt", "nothing changed");
     assert_eq!(lab.project.read("README.md"), "# Another title\n");
 
     lab.project.git(&["checkout", "--quiet", "README.md"]);
-    let diff = lab.engine.worktree_diff(&lab.scope, &child.id).await.unwrap();
+    let diff = lab.engine.worktree_diff(&child.id).await.unwrap();
     assert_eq!((json!(diff.worktree.files), diff.patch.contains("+more")), (files.clone(), true));
-    let merged = lab.engine.worktree_merge(&lab.scope, &child.id).await.unwrap();
+    let merged = lab.engine.worktree_merge(&child.id).await.unwrap();
     assert_eq!(json!(merged.files), files);
     assert_eq!(lab.project.git(&["status", "--porcelain"]), " M README.md\n?? new.txt\n?? notes.txt");
     assert_eq!(lab.project.read("README.md"), "# A project\nmore\n");
-    assert_eq!(lab.engine.worktree_merge(&lab.scope, &child.id).await.unwrap().files, [], "it was merged");
+    assert_eq!(lab.engine.worktree_merge(&child.id).await.unwrap().files, [], "it was merged");
 
     // It continues where it was, and only new changes count.
     let mut again = smith("echo again >> new.txt");
     again[1]["task_id"] = json!(child.id);
     lab.say(&session, &script(json!([{ "tools": [again] }, {"text": "."}]))).await;
-    let diff = lab.engine.worktree_diff(&lab.scope, &child.id).await.unwrap();
+    let diff = lab.engine.worktree_diff(&child.id).await.unwrap();
     assert_eq!(
         json!(diff.worktree.files),
         json!([{"path": "new.txt", "added": 1, "removed": 0, "status": "modified"}])
     );
-    lab.engine.worktree_merge(&lab.scope, &child.id).await.unwrap();
+    lab.engine.worktree_merge(&child.id).await.unwrap();
     assert_eq!(lab.project.read("new.txt"), "a\nb\nagain\n");
 }
 
@@ -122,12 +122,12 @@ async fn a_change_too_large_to_show_is_still_merged() {
     let (_, children, tools) = delegate(&lab, vec![smith(command)]).await;
     assert!(output(&tools[0]).0.contains("- big.txt (added, +17000 -0)"), "{}", output(&tools[0]).0);
     let child = &children[0];
-    let diff = lab.engine.worktree_diff(&lab.scope, &child.id).await.unwrap();
+    let diff = lab.engine.worktree_diff(&child.id).await.unwrap();
     let patched: Vec<&str> = diff.patch.lines().filter(|line| line.starts_with("diff --git")).collect();
     assert_eq!((diff.cut, patched), (true, vec!["diff --git a/a.txt b/a.txt"]));
     assert_eq!((diff.worktree.files.len(), diff.worktree.more), (3, false));
     let theirs = std::fs::read(Path::new(&child.directory).join("big.txt")).unwrap();
-    lab.engine.worktree_merge(&lab.scope, &child.id).await.unwrap();
+    lab.engine.worktree_merge(&child.id).await.unwrap();
     assert!(std::fs::read(lab.project.path().join("big.txt")).unwrap() == theirs, "another content");
     assert_eq!(lab.project.read("z.txt"), "last\n");
 }
@@ -149,17 +149,17 @@ async fn parallel_children_change_the_same_file() {
     let (one, nine, uno) = (of("one"), of("nine"), of("uno"));
     assert_eq!(lab.project.read("list.txt"), lines("1", "9"));
     for child in [&one, &nine] {
-        lab.engine.worktree_merge(&lab.scope, child).await.unwrap();
+        lab.engine.worktree_merge(child).await.unwrap();
     }
     assert_eq!(lab.project.read("list.txt"), lines("one", "nine"));
-    let refused = lab.engine.worktree_merge(&lab.scope, &uno).await.unwrap_err().to_string();
+    let refused = lab.engine.worktree_merge(&uno).await.unwrap_err().to_string();
     assert!(refused.contains("list.txt"), "{refused}");
     assert_eq!(lab.project.read("list.txt"), lines("one", "nine"), "nothing changed");
-    let thrown = lab.engine.worktree_discard(&lab.scope, &uno).await.unwrap();
+    let thrown = lab.engine.worktree_discard(&uno).await.unwrap();
     assert_eq!(thrown.files[0].path, "list.txt");
     assert_eq!(state(&lab).1, 2);
     assert!(!state(&lab).0.contains(uno.as_str()));
-    let gone = lab.engine.worktree_diff(&lab.scope, &uno).await.unwrap_err();
+    let gone = lab.engine.worktree_diff(&uno).await.unwrap_err();
     assert!(matches!(gone, HostError::NotFound { what: "worktree", .. }), "{gone}");
 }
 
@@ -176,11 +176,11 @@ async fn every_kind_of_change_is_merged_and_obstacles_are_kept() {
     assert_eq!(output(&tools[0]).1["worktree"]["files"].as_array().unwrap().len(), 5, "{tools:#?}");
     // Our file where the child has a folder.
     lab.project.write("d", "ours\n");
-    let refused = lab.engine.worktree_merge(&lab.scope, &children[0].id).await.unwrap_err().to_string();
+    let refused = lab.engine.worktree_merge(&children[0].id).await.unwrap_err().to_string();
     assert!(refused.contains("/d is in the way of d/f"), "{refused}");
     assert_eq!(lab.project.git(&["status", "--porcelain"]), "?? d");
     std::fs::remove_file(lab.project.path().join("d")).unwrap();
-    lab.engine.worktree_merge(&lab.scope, &children[0].id).await.unwrap();
+    lab.engine.worktree_merge(&children[0].id).await.unwrap();
     let status = lab.project.git(&["status", "--porcelain", "--untracked-files=all"]);
     assert_eq!(status, " D gone.txt\n M run.sh\n?? \"a b.bin\"\n?? d/f\n?? link");
     assert_eq!(std::fs::read(lab.project.path().join("a b.bin")).unwrap(), [0, 1]);
@@ -213,20 +213,22 @@ async fn a_worktree_uses_the_configuration_and_event_stream_of_its_caller() {
     let here = WatchScope::Directory(lab.project.directory());
     let mut events = Recorder::scoped(lab.host(), here).await;
     let steps = script(json!([{"tools": [smith("touch x")]}, {"text": "."}]));
-    lab.engine.prompt_async(&lab.scope, &session, prompt(&steps)).await.unwrap();
+    lab.engine.prompt_async(&session, prompt(&steps)).await.unwrap();
     let event = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
     let EventBody::PermissionAsked(ask) = &event.body else { unreachable!() };
     let child = ask.session_id.clone();
     assert_ne!(child, session);
     // While it works it can be inspected, but neither merged nor discarded.
-    assert!(matches!(lab.engine.worktree_merge(&lab.scope, &child).await, Err(HostError::Busy(_))));
-    assert!(matches!(lab.engine.worktree_discard(&lab.scope, &child).await, Err(HostError::Busy(_))));
-    assert_eq!(lab.engine.worktree_diff(&lab.scope, &child).await.unwrap().worktree.files, []);
+    assert!(matches!(lab.engine.worktree_merge(&child).await, Err(HostError::Busy(_))));
+    assert!(matches!(lab.engine.worktree_discard(&child).await, Err(HostError::Busy(_))));
+    assert_eq!(lab.engine.worktree_diff(&child).await.unwrap().worktree.files, []);
     let reply = api::PermissionReply { reply: api::PermissionReplyKind::Once, message: None };
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply).await.unwrap();
+    // Whoever saw the question sees that it was answered.
+    events.wait_for(|body| matches!(body, EventBody::PermissionReplied { .. })).await;
     events.wait_idle(&child).await;
     events.wait_idle(&session).await;
-    assert_eq!(lab.engine.worktree_diff(&lab.scope, &child).await.unwrap().worktree.files[0].path, "x");
+    assert_eq!(lab.engine.worktree_diff(&child).await.unwrap().worktree.files[0].path, "x");
 }
 
 #[tokio::test]
@@ -236,7 +238,7 @@ async fn deleting_a_session_removes_its_worktree_and_keeps_unmerged_changes() {
     assert_eq!(state(&lab).1, 2);
     let changed = |child: &&Session| Path::new(&child.directory).join("x.txt").exists();
     let kept = format!("trefoil/{}", children.iter().find(changed).unwrap().id);
-    lab.engine.delete_session(&lab.scope, &session).await.unwrap();
+    lab.engine.delete_session(&session).await.unwrap();
     assert_eq!(state(&lab), (format!("main {kept}"), 0));
     assert_eq!(lab.project.git(&["show", &format!("{kept}:x.txt")]), "x");
     assert_eq!(lab.engine.worktrees().await.unwrap().len(), 0);
@@ -247,7 +249,7 @@ async fn deleting_a_session_removes_its_worktree_and_keeps_unmerged_changes() {
 async fn a_task_whose_worktree_is_gone_cannot_continue() {
     let lab = lab();
     let (session, children, _) = delegate(&lab, vec![smith("echo x > x.txt")]).await;
-    lab.engine.worktree_discard(&lab.scope, &children[0].id).await.unwrap();
+    lab.engine.worktree_discard(&children[0].id).await.unwrap();
     let mut again = smith("true");
     again[1]["task_id"] = json!(children[0].id);
     lab.say(&session, &script(json!([{ "tools": [again] }, {"text": "."}]))).await;
@@ -267,9 +269,9 @@ async fn a_child_of_an_isolated_child_merges_into_its_tree() {
     let call = json!(["task", {"description": "Outer", "prompt": outer, "subagent_type": "smith"}]);
     let (_, children, _) = delegate(&lab, vec![call]).await;
     let outer = &children[0];
-    let inner = &lab.engine.children(&lab.scope, &outer.id).await.unwrap()[0];
+    let inner = &lab.engine.children(&outer.id).await.unwrap()[0];
     assert!(Path::new(&inner.directory).join("up.txt").exists(), "it begins with what its caller committed");
-    let merged = lab.engine.worktree_merge(&lab.scope, &inner.id).await.unwrap();
+    let merged = lab.engine.worktree_merge(&inner.id).await.unwrap();
     assert_eq!(merged.target, outer.directory);
     assert!(Path::new(&outer.directory).join("deep.txt").exists());
     assert!(!lab.project.path().join("deep.txt").exists());
@@ -281,7 +283,7 @@ async fn leftovers_are_found_and_cleaned() {
     let (_, children, _) = delegate(&lab, vec![smith("echo x > x.txt"), smith("true"), smith("echo y > y.txt")]).await;
     let of = |file: &str| children.iter().find(|child| Path::new(&child.directory).join(file).exists()).unwrap();
     let (kept, merged) = (of("x.txt"), of("y.txt"));
-    lab.engine.worktree_merge(&lab.scope, &merged.id).await.unwrap();
+    lab.engine.worktree_merge(&merged.id).await.unwrap();
     // The cleanup at server start removes nothing that belongs to a session.
     assert_eq!(lab.engine.clean_worktrees(false).await.unwrap(), Default::default());
     let cleaned = lab.engine.clean_worktrees(true).await.unwrap();
@@ -293,7 +295,7 @@ async fn leftovers_are_found_and_cleaned() {
     // Its folder is deleted by hand; the changes on its branch still count.
     std::fs::remove_dir_all(&kept.directory).unwrap();
     assert_eq!(lab.engine.worktrees().await.unwrap()[0].worktree.files.len(), 1);
-    lab.engine.worktree_merge(&lab.scope, &kept.id).await.unwrap();
+    lab.engine.worktree_merge(&kept.id).await.unwrap();
     assert_eq!(lab.project.read("x.txt"), "x\n");
     assert_eq!(lab.engine.clean_worktrees(true).await.unwrap().removed, std::slice::from_ref(&kept.directory));
     assert_eq!(state(&lab), ("main".to_owned(), 0));
@@ -347,15 +349,15 @@ async fn a_restart_keeps_the_worktree() {
         script(json!([{"tools": [bash("echo x > x.txt")]}, {"tools": [bash("touch y.txt")]}, {"text": "done"}]));
     let call = json!(["task", {"description": "Forge", "prompt": steps, "subagent_type": "smith"}]);
     let steps = script(json!([{"tools": [call]}, {"text": "end"}]));
-    let id = lab.engine.prompt_async(&lab.scope, &session, prompt(&steps)).await.unwrap();
+    let id = lab.engine.prompt_async(&session, prompt(&steps)).await.unwrap();
     let event = events.wait_for(|body| matches!(body, EventBody::PermissionAsked(_))).await;
     let EventBody::PermissionAsked(ask) = &event.body else { unreachable!() };
     lab.restart().await;
     let reply = api::PermissionReply { reply: api::PermissionReplyKind::Once, message: None };
     lab.engine.recover(None).await.unwrap();
-    lab.engine.reply_permission(&lab.scope, &ask.id, reply).await.unwrap();
+    lab.engine.reply_permission(&ask.id, reply).await.unwrap();
     let again = api::PromptInput { message_id: Some(id), ..prompt(&steps) };
-    assert_eq!(text(&lab.engine.prompt(&lab.scope, &session, again).await.unwrap()), "end");
-    let merged = lab.engine.worktree_merge(&lab.scope, &ask.session_id).await.unwrap();
+    assert_eq!(text(&lab.engine.prompt(&session, again).await.unwrap()), "end");
+    let merged = lab.engine.worktree_merge(&ask.session_id).await.unwrap();
     assert_eq!(merged.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["x.txt", "y.txt"]);
 }

@@ -9,7 +9,7 @@ use url::Url;
 
 use super::AuthFlow;
 use crate::error::Error;
-use crate::rpc::truncated;
+use crate::truncated;
 
 /// How long the user may take.
 const USER_TIMEOUT: Duration = Duration::from_secs(300);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// The largest file that is read.
+/// The largest file that is read or written, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
 /// The credentials for one server.
@@ -63,7 +63,10 @@ impl CredentialStore {
 
     /// The credentials for a server at this URL.
     pub(crate) fn get(&self, name: &str, url: &str) -> StoredCredentials {
-        let found = self.read().ok().and_then(|mut all| all.shift_remove(name));
+        let read = self.read().inspect_err(|error| {
+            tracing::warn!(file = %self.path().display(), %error, "cannot read the credentials of MCP servers");
+        });
+        let found = read.ok().and_then(|mut all| all.shift_remove(name));
         let credentials: Option<StoredCredentials> =
             found.and_then(|credentials| serde_json::from_value(credentials).ok());
         credentials.filter(|credentials| credentials.server_url.as_deref() == Some(url)).unwrap_or_default()
@@ -98,7 +101,8 @@ impl CredentialStore {
             Err(error) => return Err(error),
         };
         let mut text = String::new();
-        file.take(FILE_MAX).read_to_string(&mut text)?;
+        file.take(FILE_MAX + 1).read_to_string(&mut text)?;
+        check_size(text.len())?;
         match serde_json::from_str(&text) {
             Ok(Json::Object(all)) => Ok(all),
             // The text may contain a token, so it is not quoted.
@@ -109,6 +113,7 @@ impl CredentialStore {
     /// Writes atomically: others see the old file or the new one.
     fn write(&self, all: &JsonMap) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(all)?;
+        check_size(text.len())?;
         let temporary = self.folder.join(format!(".mcp-auth.{}.tmp", std::process::id()));
         let write = || {
             let mut file =
@@ -119,6 +124,15 @@ impl CredentialStore {
         };
         write().inspect_err(|_| drop(fs::remove_file(&temporary)))
     }
+}
+
+/// Refuses a file that would be read only in part.
+fn check_size(bytes: usize) -> io::Result<()> {
+    if bytes as u64 > FILE_MAX {
+        let message = format!("it is larger than {} MB; remove credentials that are not used", FILE_MAX >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -149,5 +163,25 @@ mod tests {
         let error = store.put("x", Some(&StoredCredentials::default())).unwrap_err().to_string();
         assert!(error.contains("mcp-auth.json") && !error.contains("secret"), "{error}");
         assert_eq!(fs::read_to_string(store.path()).unwrap(), "{secret");
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_neither_cut_nor_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = CredentialStore::new(dir.path());
+        let server = |bytes: usize| StoredCredentials { server_url: Some("x".repeat(bytes)), ..Default::default() };
+        let limit = usize::try_from(FILE_MAX).unwrap();
+        store.put("small", Some(&server(1))).unwrap();
+        let before = fs::read_to_string(store.path()).unwrap();
+        // Nothing is written that could not be read again.
+        let error = store.put("large", Some(&server(limit))).unwrap_err().to_string();
+        assert!(error.contains("larger than 1 MB"), "{error}");
+        assert_eq!(fs::read_to_string(store.path()).unwrap(), before);
+        // Blanks at the end: cut off after the limit, it would still be a JSON object.
+        let large = before + &" ".repeat(limit);
+        fs::write(store.path(), &large).unwrap();
+        let error = store.put("x", Some(&server(1))).unwrap_err().to_string();
+        assert!(error.contains("larger than 1 MB"), "{error}");
+        assert_eq!(fs::read_to_string(store.path()).unwrap(), large);
     }
 }

@@ -9,13 +9,13 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
+use web::SseDecoder;
 
-use super::sse::SseDecoder;
 use crate::error::{AuthChallenge, Error};
 use crate::http_client::{self, connection_error};
 use crate::lock;
 use crate::oauth::Auth;
-use crate::rpc::{MESSAGE_MAX, Peer};
+use crate::peer::{MESSAGE_MAX, Peer};
 
 const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION_HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -210,9 +210,15 @@ impl HttpTransport {
         peer: &Peer,
         mut on_event: impl FnMut(Option<&str>) + Send,
     ) -> Result<(), Error> {
-        let mut decoder = SseDecoder::default();
+        let mut decoder = SseDecoder::new(MESSAGE_MAX);
+        let mut events = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(connection_error)? {
-            for event in decoder.push(&chunk)? {
+            let mut sink = |event| -> Result<(), Error> {
+                events.push(event);
+                Ok(())
+            };
+            decoder.push(&chunk, &mut sink)?;
+            for event in events.drain(..) {
                 let is_endpoint = event.name == "endpoint";
                 on_event(is_endpoint.then_some(event.data.as_str()));
                 if is_endpoint {

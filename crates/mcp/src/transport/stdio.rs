@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use exec::{End, Exec, Pipes, Process, Spec};
 use indexmap::IndexMap;
+use rpc::{Line, LineSplitter};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc;
@@ -14,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::error::Error;
-use crate::rpc::{Line, LineSplitter, MESSAGE_MAX, Peer, truncated};
+use crate::peer::{MESSAGE_MAX, Peer};
+use crate::truncated;
 
 /// Messages that may wait to be written.
 const QUEUE_LENGTH: usize = 64;
@@ -84,7 +86,7 @@ async fn run_program(
     end: &CancellationToken,
 ) {
     let Pipes { stdin, stdout, mut stderr } = pipes;
-    let mut stderr_tail = StderrTail::default();
+    let mut stderr_tail = StderrTail { lines: LineSplitter::new(MESSAGE_MAX), last: VecDeque::new() };
     let closed = tokio::select! {
         closed = read(stdout, peer, &replies) => closed,
         closed = write(stdin, messages) => closed,
@@ -124,7 +126,7 @@ fn describe_exit(end: Option<End>) -> String {
 
 /// Reads messages until the server closes its output or is given up.
 async fn read(mut stdout: Receiver, peer: &Peer, replies: &mpsc::WeakSender<Vec<u8>>) -> CloseReason {
-    let mut lines = LineSplitter::default();
+    let mut lines = LineSplitter::new(MESSAGE_MAX);
     let mut buffer = vec![0; READ_BYTES];
     let mut noise = 0;
     loop {
@@ -174,7 +176,6 @@ async fn write(mut stdin: Sender, mut messages: mpsc::Receiver<Vec<u8>>) -> Clos
 }
 
 /// The last lines of the server's standard error.
-#[derive(Default)]
 struct StderrTail {
     lines: LineSplitter,
     last: VecDeque<String>,

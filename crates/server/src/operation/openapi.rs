@@ -107,32 +107,42 @@ fn parameters(place: &str, schema: &Schema) -> Vec<Json> {
         .collect()
 }
 
+fn text() -> Json {
+    json!({ "type": "string" })
+}
+
+fn constant(value: &str) -> Json {
+    json!({ "type": "string", "enum": [value] })
+}
+
+/// The schema of `{"name", "data": {"message"}}`, with one more field in the data.
+fn named(name: &str, extra: Option<(&str, Json)>) -> Json {
+    let mut data = json!({ "message": text() });
+    if let Some((key, schema)) = extra {
+        data[key] = schema;
+    }
+    json!({
+        "type": "object",
+        "properties": {
+            "name": constant(name),
+            "data": { "type": "object", "properties": data, "required": ["message"] },
+        },
+        "required": ["name", "data"],
+    })
+}
+
+/// The schema of `{"_tag", …}`.
+fn tagged(tag: &str, fields: &[&str]) -> Json {
+    let mut properties = json!({ "_tag": constant(tag) });
+    for field in fields {
+        properties[*field] = text();
+    }
+    let required: Vec<&str> = std::iter::once("_tag").chain(fields.iter().copied()).collect();
+    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+}
+
 /// The bodies of errors: `{"name", "data"}` and `{"_tag", …, "message"}`.
 fn error_schemas() -> Vec<(&'static str, Json)> {
-    let text = || json!({ "type": "string" });
-    let constant = |value: &str| json!({ "type": "string", "enum": [value] });
-    let named = |name: &str, extra: Option<(&str, Json)>| {
-        let mut data = json!({ "message": text() });
-        if let Some((key, schema)) = extra {
-            data[key] = schema;
-        }
-        json!({
-            "type": "object",
-            "properties": {
-                "name": constant(name),
-                "data": { "type": "object", "properties": data, "required": ["message"] },
-            },
-            "required": ["name", "data"],
-        })
-    };
-    let tagged = |tag: &str, fields: &[&str]| {
-        let mut properties = json!({ "_tag": constant(tag) });
-        for field in fields {
-            properties[*field] = text();
-        }
-        let required: Vec<&str> = std::iter::once("_tag").chain(fields.iter().copied()).collect();
-        json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
-    };
     let mut invalid = tagged("InvalidRequestError", &["message"]);
     for field in ["kind", "field"] {
         invalid["properties"][field] = text();

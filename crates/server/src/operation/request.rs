@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
+use engine::Engine;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use percent_encoding::percent_decode_str;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -32,6 +33,8 @@ const DIRECTORY_HEADER: &str = "x-opencode-directory";
 pub struct Request<P = NoParams, Q = NoParams, B = ()> {
     /// The server's state.
     pub state: Arc<State>,
+    /// The engine, as the handle of the client that sent the request.
+    pub engine: Engine,
     /// The directory that the request is about.
     pub scope: Scope,
     /// Whether the query named the directory, rather than a header or the server's default.

@@ -7,6 +7,7 @@ pub mod message;
 pub mod session;
 pub mod tree;
 pub mod turn;
+pub mod turn_object;
 
 use crate::operation::Operation;
 
@@ -17,6 +18,7 @@ pub fn operations() -> Vec<Operation> {
         session::operations(),
         message::operations(),
         turn::operations(),
+        turn_object::operations(),
         tree::operations(),
         ask::operations(),
         history::operations(),

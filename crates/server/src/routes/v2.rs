@@ -6,7 +6,8 @@ mod files;
 mod sessions;
 
 use api::{
-    Action, Agent, AgentMode, Command, CommandSource, Host as _, JsonMap, Model, ModelRef, ModelStatus, Provider, Usd,
+    Action, Agent, AgentMode, CatalogHost as _, Command, CommandSource, JsonMap, Model, ModelRef, ModelStatus,
+    Provider, Usd,
 };
 use api::{Modalities, ProviderSource, Scope};
 use axum::http::{Method, StatusCode};
@@ -237,7 +238,7 @@ impl From<Agent> for AgentInfo {
 }
 
 async fn agents(request: Request) -> Result<JsonReply<WithLocation<Vec<AgentInfo>>>, Error> {
-    let agents = request.state.engine.agents(&request.scope).await?;
+    let agents = request.engine.agents(&request.scope).await?;
     with_location(&request.state, &request.scope, agents.into_iter().map(AgentInfo::from).collect()).await
 }
 
@@ -395,7 +396,7 @@ impl From<Model> for ModelInfo {
 }
 
 async fn models(request: Request) -> Result<JsonReply<WithLocation<Vec<ModelInfo>>>, Error> {
-    let providers = request.state.engine.providers(&request.scope).await?;
+    let providers = request.engine.providers(&request.scope).await?;
     let models = providers.into_iter().flat_map(|provider| provider.models.into_values()).map(ModelInfo::from);
     with_location(&request.state, &request.scope, models.collect()).await
 }
@@ -425,7 +426,7 @@ impl From<Provider> for ProviderInfo {
 }
 
 async fn providers(request: Request) -> Result<JsonReply<WithLocation<Vec<ProviderInfo>>>, Error> {
-    let providers = request.state.engine.providers(&request.scope).await?;
+    let providers = request.engine.providers(&request.scope).await?;
     with_location(&request.state, &request.scope, providers.into_iter().map(ProviderInfo::from).collect()).await
 }
 
@@ -438,7 +439,7 @@ struct ProviderPath {
 
 async fn provider(request: Request<ProviderPath>) -> Result<JsonReply<WithLocation<ProviderInfo>>, Error> {
     let id = request.path.provider;
-    let providers = request.state.engine.providers(&request.scope).await?;
+    let providers = request.engine.providers(&request.scope).await?;
     let found = providers.into_iter().find(|provider| provider.id == id).ok_or_else(|| {
         let fields = [("providerID", id.as_str())];
         Error::tagged(StatusCode::NOT_FOUND, "ProviderNotFoundError", &fields, format!("Provider not found: {id}"))
@@ -588,7 +589,7 @@ impl From<Command> for CommandInfo {
 }
 
 async fn commands(request: Request) -> Result<JsonReply<WithLocation<Vec<CommandInfo>>>, Error> {
-    let commands = request.state.engine.commands(&request.scope).await?;
+    let commands = request.engine.commands(&request.scope).await?;
     // Skills have their own list.
     let commands = commands.into_iter().filter(|command| command.source != Some(CommandSource::Skill));
     with_location(&request.state, &request.scope, commands.map(CommandInfo::from).collect()).await
@@ -606,7 +607,7 @@ struct SkillInfo {
 }
 
 async fn skills(request: Request) -> Result<JsonReply<WithLocation<Vec<SkillInfo>>>, Error> {
-    let skills = request.state.engine.skills(&request.scope).await?;
+    let skills = request.engine.skills(&request.scope).await?;
     let skills = skills.into_iter().map(|skill| SkillInfo {
         name: skill.name,
         description: skill.description,

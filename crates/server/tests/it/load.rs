@@ -71,6 +71,42 @@ async fn a_long_list_is_streamed_and_equals_its_pages() {
     assert_eq!(status, 404);
 }
 
+/// One thread serves them all.
+#[tokio::test]
+async fn clients_that_read_a_lot_at_the_same_time_get_everything() {
+    const CLIENTS: usize = 4;
+    const MESSAGES: usize = 1000;
+    const EVENTS: usize = 1500;
+    let rig = Rig::new(json!({})).await;
+    let session = long_session(&rig, MESSAGES, 500).await;
+    let (own, stranger): (SessionId, _) = (session.parse().unwrap(), SessionId::new());
+    let cursor = rig.get(&format!("/session/{session}/tree")).await["cursor"].as_str().unwrap().to_owned();
+    let removed: Vec<MessageId> = (0..EVENTS).map(|_| MessageId::new()).collect();
+    let mut batch = Batch::new(&Location::new(rig.project.directory(), "p"));
+    for id in &removed {
+        batch.event(EventBody::MessageRemoved { session_id: own.clone(), message_id: id.clone() });
+        batch.event(EventBody::MessageRemoved { session_id: stranger.clone(), message_id: MessageId::new() });
+    }
+    rig.store.commit(batch).await.unwrap();
+    let read = async || {
+        let list = rig.get(&format!("/session/{session}/message")).await;
+        assert_eq!(list.as_array().unwrap().len(), MESSAGES);
+        for (number, message) in list.as_array().unwrap().iter().enumerate() {
+            let text = message["parts"][0]["text"].as_str().unwrap();
+            assert_eq!(text.split(' ').next(), Some(number.to_string().as_str()));
+        }
+    };
+    let resume = async || {
+        let mut events = rig.events(&format!("/session/{session}/tree/event?after={cursor}")).await;
+        for id in &removed {
+            let event = events.wait_for("message.removed").await;
+            assert_eq!(event["properties"]["messageID"], json!(id));
+        }
+    };
+    let clients = (0..CLIENTS).map(|_| futures::future::join3(read(), resume(), rig.get("/global/health")));
+    futures::future::join_all(clients).await;
+}
+
 /// A client that sends a request, reads the beginning of the response, and then nothing.
 fn stalled_client(rig: &Rig, path: &str) -> TcpStream {
     let address = rig.url.strip_prefix("http://").unwrap();

@@ -72,5 +72,6 @@ pub(crate) fn part_frame(location: &Location, part: &Part) -> Option<Frame> {
 
 /// A frame outside the log.
 pub(crate) fn live_frame(location: &Location, body: EventBody) -> Frame {
-    Frame::live(location.directory.clone(), location.project.clone(), Arc::new(Event::new(body)))
+    let frame = Frame::live(location.directory.clone(), location.project.clone(), Arc::new(Event::new(body)));
+    frame.of_turn(location.turn)
 }

@@ -1,4 +1,7 @@
 //! A watcher's stream: a replay from the database, then the queue, without gaps or duplicates between them.
+//!
+//! The replay reads one page at a time as a long read, and the next one only when the page is consumed. So neither its
+//! caller's thread nor the memory depends on the length of the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,16 +11,20 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
 use crate::error::StoreError;
+use crate::feed::Feed;
+use crate::feed::attach::Subscription;
 use crate::feed::queue::QueueEnd;
-use crate::feed::{Feed, Subscription};
+use crate::long_read::LongReads;
 use crate::sqlite::log;
 use crate::sqlite::read::Readers;
 
-/// How many bytes of the log a watcher reads ahead. The byte limit of the feed does not count them.
+/// How many bytes of the log a watcher reads ahead: a page, which also has at most [`log::CHUNK`] rows. The byte limit
+/// of the feed does not count them.
 const REPLAY_BYTES: usize = 32 << 10;
 
 struct WatchStream {
     readers: Arc<Readers>,
+    long_reads: LongReads,
     scope: WatchScope,
     subscription: Subscription,
     /// Items read but not yet returned.
@@ -29,7 +36,7 @@ struct WatchStream {
 
 pub(crate) fn watch(
     feed: &Arc<Feed>,
-    readers: &Arc<Readers>,
+    (readers, long_reads): (&Arc<Readers>, &LongReads),
     owner: &str,
     scope: WatchScope,
     after: Option<Cursor>,
@@ -44,7 +51,8 @@ pub(crate) fn watch(
     }
     let subscription = feed.attach(readers, owner, &scope, resume_at.unwrap_or(0))?;
     let after = resume_at.unwrap_or(subscription.base);
-    let watch = WatchStream { readers: readers.clone(), scope, subscription, pending, after, ended: false };
+    let (readers, long_reads) = (readers.clone(), long_reads.clone());
+    let watch = WatchStream { readers, long_reads, scope, subscription, pending, after, ended: false };
     Ok(stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) }).boxed())
 }
 
@@ -58,7 +66,7 @@ impl WatchStream {
                 return None;
             }
             if self.after < self.subscription.base {
-                self.replay();
+                self.replay().await;
                 continue;
             }
             match self.subscription.queue.next().await {
@@ -73,21 +81,28 @@ impl WatchStream {
         }
     }
 
-    fn replay(&mut self) {
+    /// Reads the next page of the log.
+    async fn replay(&mut self) {
+        // A page may be there at once, and the other tasks of this thread must run all the same.
+        tokio::task::yield_now().await;
         let (after, base) = (self.after, self.subscription.base);
-        let read = self.readers.read(|conn| {
-            let snapshot = conn.unchecked_transaction()?;
-            let pruned = log::first(&snapshot)? > after + 1;
-            Ok((pruned, log::replay(&snapshot, after, base.min(after + log::CHUNK), REPLAY_BYTES)?))
+        let (readers, scope) = (self.readers.clone(), self.scope.clone());
+        let read = self.long_reads.run(move || {
+            let (pruned, (mut frames, to)) = readers.read(|conn| {
+                let snapshot = conn.unchecked_transaction()?;
+                let pruned = log::first(&snapshot)? > after + 1;
+                Ok((pruned, log::replay(&snapshot, after, base.min(after + log::CHUNK), REPLAY_BYTES)?))
+            })?;
+            frames.retain(|frame| frame.within(&scope));
+            Ok::<_, StoreError>((pruned, frames, to))
         });
-        let why = match read {
-            Ok((false, (frames, to))) => {
-                let wanted = frames.into_iter().filter(|frame| frame.within(&self.scope));
-                self.pending.extend(wanted.map(WatchItem::Frame));
+        let why = match read.await.flatten() {
+            Ok((false, frames, to)) => {
+                self.pending.extend(frames.into_iter().map(WatchItem::Frame));
                 self.after = to;
                 return;
             }
-            Ok((true, _)) => "the log was pruned while it was read".to_owned(),
+            Ok((true, ..)) => "the log was pruned while it was read".to_owned(),
             Err(error) => {
                 tracing::warn!(%error, "the log cannot be replayed");
                 error.to_string()

@@ -14,8 +14,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::StoreError;
-use crate::sqlite::read;
 use crate::sqlite::row::{int, uint};
+use crate::sqlite::turn::NextTurn;
+use crate::sqlite::{read, turn};
 
 /// How many names are tried for this process's lock file.
 const MAX_NAME_ATTEMPTS: u32 = 16;
@@ -63,6 +64,8 @@ pub enum AcquireOutcome {
         revision: u64,
         /// The greatest stamp among the ids of the session's messages.
         newest: IdStamp,
+        /// The turn to run: the one that was interrupted, otherwise the next one that waits.
+        turn: Option<NextTurn>,
     },
     /// Another live process holds it.
     HeldElsewhere {
@@ -293,7 +296,11 @@ pub(crate) fn acquire(
         .execute(params![session.as_str(), owners.name, int(epoch)])?;
     let lease = Lease { session: session.clone(), owner: owners.name.clone(), epoch };
     let newest = read::newest_stamp(conn, session)?;
-    Ok(AcquireOutcome::Acquired { lease, took_over: before.is_some(), revision, newest })
+    let turn = turn::current(conn, session)?;
+    if before.is_some() {
+        turn::end_interrupted(conn, session, turn)?;
+    }
+    Ok(AcquireOutcome::Acquired { lease, took_over: before.is_some(), revision, newest, turn })
 }
 
 /// Increments a counter and returns its value.

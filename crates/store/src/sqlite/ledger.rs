@@ -342,7 +342,6 @@ pub(crate) fn delete_session(conn: &Connection, session: &SessionId) -> Result<(
         "DELETE FROM ledger WHERE session = ?1",
         "DELETE FROM touched WHERE session = ?1",
         "DELETE FROM budget WHERE session = ?1",
-        "DELETE FROM turn WHERE session = ?1",
     ] {
         conn.prepare_cached(sql)?.execute([session.as_str()])?;
     }

@@ -1,7 +1,5 @@
 //! Reads the log, for replay and to follow what other processes committed.
 
-use std::sync::Arc;
-
 use api::{Cursor, EventId, Frame, Part, PartId};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -103,7 +101,7 @@ pub(crate) fn check_cursor(conn: &Connection, cursor: &Cursor) -> Result<Option<
 }
 
 /// The start of every `SELECT` of log rows.
-const SELECT_EVENT: &str = "SELECT seq, id, session, directory, project, json, part, length FROM event";
+const SELECT_EVENT: &str = "SELECT seq, id, session, directory, project, json, part, length, turn FROM event";
 
 /// Reuses the location of the previous row, because consecutive rows mostly share it.
 #[derive(Default)]
@@ -117,7 +115,7 @@ impl LocationCache {
             Some(location) if *location.directory == *directory && *location.project == *project => {
                 Ok(location.clone())
             }
-            _ => Ok(self.0.insert(Location { directory: Arc::from(directory), project: Arc::from(project) }).clone()),
+            _ => Ok(self.0.insert(Location::new(directory, project)).clone()),
         }
     }
 }
@@ -127,7 +125,13 @@ fn row_to_frame(row: &Row<'_>, seq: u64, json: String, locations: &mut LocationC
     let session: Option<String> = row.get(2)?;
     let session = session.map(|session| row::id("event", &session)).transpose()?;
     let location = locations.of(row)?;
-    Ok(Frame::stored(Cursor { seq, id }, location.directory, location.project, session, Bytes::from(json)))
+    let frame = Frame::stored(Cursor { seq, id }, location.directory, location.project, session, Bytes::from(json));
+    Ok(frame.of_turn(turn(row)?))
+}
+
+/// The turn that a row is part of.
+fn turn(row: &Row<'_>) -> rusqlite::Result<Option<u64>> {
+    Ok(row.get::<_, Option<i64>>(8)?.map(uint))
 }
 
 /// Reads the frames after `after` up to `to`, at most [`CHUNK`] apart, and returns them with the number they reach. The
@@ -175,7 +179,8 @@ pub(crate) fn read_entries(
             },
             (None, Some(id)) if uint(length.unwrap_or(0)) > sent(&id) as u64 => match self::part(conn, &id)? {
                 Some(part) if text::is_open(&part) => {
-                    LogEntry::PartGrew { seq, location: locations.of(row)?, part: Box::new(part) }
+                    let location = locations.of(row)?.in_turn(turn(row)?);
+                    LogEntry::PartGrew { seq, location, part: Box::new(part) }
                 }
                 _ => LogEntry::NothingNew { seq },
             },
@@ -209,15 +214,16 @@ pub(crate) struct GrowingPartRow {
 /// The growing parts of all running sessions.
 pub(crate) fn growing(conn: &Connection, limit: usize) -> Result<Vec<GrowingPartRow>, StoreError> {
     let mut statement = conn.prepare_cached(
-        "SELECT part.id, part.json, session.directory, session.project, lease.owner
+        "SELECT part.id, part.json, session.directory, session.project, lease.owner, status.turn
          FROM lease JOIN part ON part.session = lease.session AND part.open = 1
-         JOIN session ON session.id = lease.session LIMIT ?1",
+         JOIN session ON session.id = lease.session LEFT JOIN status ON status.session = lease.session LIMIT ?1",
     )?;
     let mut rows = statement.query([int(limit as u64)])?;
     let mut parts = Vec::new();
     while let Some(row) = rows.next()? {
         let (id, json): (String, String) = (row.get(0)?, row.get(1)?);
         let location = Location::new(row.get::<_, String>(2)?, row.get::<_, String>(3)?);
+        let location = location.in_turn(row.get::<_, Option<i64>>(5)?.map(uint));
         parts.push(GrowingPartRow { owner: row.get(4)?, location, part: row::json("part", &id, &json)? });
     }
     Ok(parts)

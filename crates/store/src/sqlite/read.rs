@@ -1,8 +1,13 @@
 //! The reading side: a small pool of connections that see the last commit, and the queries over them.
+//!
+//! A query reads one row by key, or the few rows of one session, call or running turn, unless its documentation says
+//! otherwise; it may run on any thread. A query without such a bound is documented as a
+//! [long read](crate::Store::long_read), and asynchronous code must call it there.
 
 mod history;
 mod message;
 mod pages;
+mod records;
 mod session;
 mod state;
 mod tree;
@@ -19,8 +24,9 @@ use crate::sqlite::file::read_only::Access;
 
 pub(crate) use message::newest_stamp;
 pub use pages::MessagePages;
+pub use records::{RECORD_PAGE_MAX, Record, RecordPage};
 pub use session::{CreationOrder, SessionQuery};
-pub use state::{AskFilter, AskRow, InboxEntry, Record, Stats};
+pub use state::{AskFilter, AskRow, InboxEntry, Stats};
 pub use tree::{TreeRows, TreeSession};
 
 /// The most idle connections kept.
@@ -41,7 +47,8 @@ impl Readers {
         Self { path: path.to_owned(), busy, identity, access, idle: Mutex::default() }
     }
 
-    /// Runs a query on the caller's thread, because a read takes only about 20 µs.
+    /// Runs a query on the caller's thread. A read by key takes about 20 µs; one without a small bound is a
+    /// [long read](crate::Store::long_read).
     pub(crate) fn read<T>(&self, query: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let run = || {
             let conn = self.take()?;

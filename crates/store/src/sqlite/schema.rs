@@ -40,6 +40,8 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/6.sql"),
     include_str!("schema/7.sql"),
     include_str!("schema/8.sql"),
+    include_str!("schema/9.sql"),
+    include_str!("schema/10.sql"),
 ];
 
 /// The schema version this program writes.

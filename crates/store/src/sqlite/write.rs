@@ -623,7 +623,7 @@ impl Writer {
         for (request, outcome) in group.iter().zip(outcomes) {
             answers.push(match (outcome, request) {
                 (Ok(JobOutcome::Applied(applied)), WriteRequest::Commit(batch)) => {
-                    let count = applied.budget_exceeded.as_ref().map_or(batch.ops.len(), |(count, _)| *count);
+                    let count = applied.count(batch);
                     self.forget_leases(&batch.ops[..count]);
                     self.remember_lease(applied.claimed.as_ref());
                     Ok(WriteResponse::Commit(self.publish_batch(batch, &batch.ops[..count], applied)))
@@ -666,7 +666,8 @@ impl Writer {
     }
 
     fn publish_batch(&mut self, batch: &Batch, applied_ops: &[Op], applied: Applied) -> CommitOutcome {
-        let Applied { frames, last, versions, logged, budget_exceeded, claimed, .. } = applied;
+        let Applied { frames, last, versions, logged, budget_exceeded, claimed, turn, more_turns, .. } = applied;
+        let turn_continues = applied.turn_continues.is_some();
         if logged > 0 {
             // Other processes' commits before this batch must be sent first.
             self.catch_up(last - logged);
@@ -674,7 +675,15 @@ impl Writer {
         self.observer.notify(frames.iter().filter(|frame| frame.cursor.is_some()));
         self.feed.publish_own(batch, applied_ops, &frames, last);
         let last = frames.into_iter().rev().find_map(|frame| frame.cursor);
-        CommitOutcome { last, versions, budget_exceeded: budget_exceeded.map(|(_, exceeded)| exceeded), claimed }
+        CommitOutcome {
+            last,
+            versions,
+            budget_exceeded: budget_exceeded.map(|(_, exceeded)| exceeded),
+            claimed,
+            turn: turn.map(|(_, number)| number),
+            turn_continues,
+            more_turns,
+        }
     }
 
     /// Sends other processes' commits up to a sequence number.

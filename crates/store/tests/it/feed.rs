@@ -371,6 +371,36 @@ async fn an_idle_session_has_no_growing_text() {
     assert_eq!(toast_text(&next_frame(&mut watch).await).as_deref(), Some("next"));
 }
 
+#[tokio::test]
+async fn growing_text_of_another_process_is_forgotten_when_it_is_gone() {
+    for number in 0..3 {
+        let temp = Temp::new();
+        let (store, other) = (temp.open(), temp.open());
+        let mut early = store.watch(WatchScope::All, None).unwrap();
+        let (message, part) = growing(&other).await;
+        assert_eq!(updated(&next_frame(&mut early).await).as_deref(), Some(""));
+        let (session_id, message_id) = (message.session_id().clone(), message.id().clone());
+        let part_id = part.head().unwrap().id.clone();
+        let mut gone = batch();
+        match number {
+            0 => {
+                gone.delete_message(&message_id);
+                gone.event(EventBody::MessageRemoved { session_id, message_id });
+            }
+            1 => {
+                gone.delete_part(&part_id);
+                gone.event(EventBody::PartRemoved { session_id, message_id, part_id });
+            }
+            _ => gone.event(EventBody::SessionIdle { session_id }),
+        }
+        let last = other.commit(gone).await.unwrap().last;
+        assert_eq!(next_frame(&mut early).await.cursor, last);
+        let mut late = store.watch(WatchScope::All, None).unwrap();
+        store.commit(toast_batch("next")).await.unwrap();
+        assert_eq!(toast_text(&next_frame(&mut late).await).as_deref(), Some("next"), "{number}");
+    }
+}
+
 /// Builds the text of each part from the frames, as a client does.
 fn show(shown: &mut HashMap<PartId, String>, frame: &Frame) {
     match &frame.event().unwrap().body {

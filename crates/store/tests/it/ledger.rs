@@ -370,6 +370,7 @@ async fn a_tree_is_complete_and_in_order() {
     }))
     .unwrap();
     let mut batch = batch().fence(&lease);
+    batch.begin_turn(&first, None);
     batch.event(EventBody::SessionStatus { session_id: first.clone(), status: SessionStatus::Busy });
     batch.message(&message);
     batch.part(&part);
@@ -400,14 +401,17 @@ async fn a_tree_is_complete_and_in_order() {
         serde_json::from_value::<Message>(json).unwrap()
     };
     let status = |status| EventBody::SessionStatus { session_id: first.clone(), status };
-    let mut batch = crate::common::batch().fence(&lease);
+    let mut batch = Batch::new(&location().in_turn(Some(1))).fence(&lease);
     batch.message(&answer(Some(MessageError::aborted())));
+    let session = first.clone();
+    batch.end_turn(TurnEnd { session, number: 1, is_cancelled: false, answer: None, error: None });
     batch.event(status(SessionStatus::Idle));
     store.commit(batch).await.unwrap();
     let tree = store.tree(&first).unwrap().unwrap();
     assert_eq!(tree.sessions[0].error, Some(MessageError::aborted()));
     assert!(tree.sessions[0].ended.is_some() && tree.sessions[0].status.is_none());
     let mut batch = crate::common::batch().fence(&lease);
+    batch.begin_turn(&first, None);
     batch.event(status(SessionStatus::Busy));
     batch.message(&answer(None));
     store.commit(batch).await.unwrap();

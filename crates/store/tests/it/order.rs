@@ -132,24 +132,27 @@ async fn a_row_written_twice_in_a_batch_keeps_its_first_position() {
 async fn messages_know_the_turn_that_wrote_them() {
     let temp = Temp::new();
     let session = session("s", 1);
-    let status = |batch: &mut Batch, status| {
-        batch.event(EventBody::SessionStatus { session_id: session.id.clone(), status });
-    };
     let mut wanted = Vec::new();
     let mut first = None;
-    // Busy and idle as a turn publishes them; a turn interrupted by a restart continues as the same turn.
-    for (busy, idle, turn) in [(true, true, 1), (true, false, 2), (true, true, 2), (false, false, 2), (true, true, 3)] {
+    // A turn interrupted by a restart continues as the same turn; outside of turns nobody knows.
+    for (turn, begins, ends) in
+        [(1, true, true), (2, true, false), (2, false, true), (0, false, false), (3, true, true)]
+    {
         let store = temp.open();
+        let lease = lease(&store, &session.id).await;
         let message = user(&session.id, 1);
-        let mut batch = batch();
+        let number = Some(turn).filter(|turn| *turn > 0);
+        let mut batch = Batch::new(&location().in_turn(number.filter(|_| !begins))).fence(&lease);
         batch.session(&session);
-        if busy {
-            status(&mut batch, SessionStatus::Busy);
+        if begins {
+            batch.begin_turn(&session.id, None);
         }
         batch.message(&message);
-        if idle {
-            status(&mut batch, SessionStatus::Idle);
+        if ends {
+            let (session, number) = (session.id.clone(), turn);
+            batch.end_turn(TurnEnd { session, number, is_cancelled: false, answer: None, error: None });
         }
+        batch.release(&lease);
         store.commit(batch).await.unwrap();
         wanted.push(turn);
         let first = first.get_or_insert(message.id().clone());

@@ -59,6 +59,25 @@ async fn pages_match_a_full_read_and_stay_small() {
 }
 
 #[tokio::test]
+async fn a_list_is_the_same_however_it_is_read() {
+    let temp = Temp::new();
+    let store = temp.open();
+    // What fits into a short read, and what takes several pages.
+    for (messages, bytes) in [(7, 100), (300, 10), (150, 8 << 10)] {
+        let session = filled(&store, messages, bytes).await;
+        let whole = store.messages(&session.id, None, None).unwrap().messages;
+        for before in [None, Some(whole[messages / 2].info.id()), Some(whole[0].info.id())] {
+            for limit in [None, Some(0), Some(1), Some(messages / 2), Some(messages), Some(usize::MAX)] {
+                let listed = store.list_messages(&session.id, limit, before).await.unwrap();
+                assert_eq!(listed, store.messages(&session.id, limit, before).unwrap(), "{messages}: {limit:?}");
+            }
+        }
+    }
+    let unknown = store.list_messages(&SessionId::new(), None, Some(&MessageId::new())).await;
+    assert!(matches!(unknown, Err(StoreError::NoMessage { .. })));
+}
+
+#[tokio::test]
 async fn concurrent_changes_do_not_disturb_a_reader() {
     let temp = Temp::new();
     let store = temp.open();

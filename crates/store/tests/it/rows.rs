@@ -161,9 +161,9 @@ async fn an_accepted_prompt_waits_in_the_inbox_and_its_id_is_accepted_once() {
     let kept = SharedText::new("kept".to_owned());
     let accept = || {
         let mut batch = batch().durable();
+        batch.enqueue_with(&session.id, message.id(), &kept, None);
         batch.event(EventBody::message(message.clone()));
         batch.insert_message(&message);
-        batch.enqueue_with(&session.id, message.id(), &kept);
         batch
     };
     store.commit(accept()).await.unwrap();

@@ -131,6 +131,7 @@ async fn a_deleted_session_leaves_nothing_on_disk() {
     let temp = Temp::new();
     let store = temp.open();
     let other = store.commit(toast_batch("of another session")).await.unwrap().last;
+    let kept = crate::common::session("kept", 1);
     let (session, message, parts) = fill(&store, 20, 10_000).await;
     let ask: PermissionRequest = serde_json::from_value(json!({
         "id": PermissionId::new(), "sessionID": session.id, "permission": "edit", "patterns": [MARK], "metadata": {},
@@ -152,9 +153,10 @@ async fn a_deleted_session_leaves_nothing_on_disk() {
         batch.file_version(&session.id, &format!("{MARK}{number}"), version);
     }
     let shared = |text: &str| SharedText::new(text.repeat(100));
-    batch.enqueue_with(&session.id, message.id(), &shared(MARK));
-    batch.record_shared("rules", session.id.as_str(), &shared(&format!("{MARK} as a record")));
-    batch.record_shared("rules", "other", &shared("stays"));
+    batch.enqueue_with(&session.id, message.id(), &shared(MARK), None);
+    batch.session_data(&session.id, &shared(&format!("{MARK} of the session")));
+    batch.session(&kept);
+    batch.session_data(&kept.id, &shared("stays"));
     batch.event(EventBody::SessionStatus { session_id: session.id.clone(), status: SessionStatus::Busy });
     batch.budget(&session.id, Some(&Budget { steps: Some(3), ..Budget::default() }));
     let within = store.commit(batch).await.unwrap().last;
@@ -164,36 +166,23 @@ async fn a_deleted_session_leaves_nothing_on_disk() {
     let after = store.commit(toast_batch("after")).await.unwrap().last;
     assert!(holds(&on_disk(&temp), MARK));
 
-    let mut batch = crate::common::batch();
-    batch.record("rules", session.id.as_str(), None, None);
-    store.commit(batch).await.unwrap();
     delete(&store, &session).await;
     store.sweep(&store.unswept_sessions().unwrap()).await.unwrap();
     assert_eq!(store.compact().await.unwrap(), CompactOutcome::Rewritten);
     assert!(!holds(&on_disk(&temp), MARK), "it can still be read");
     let raw = rusqlite::Connection::open(temp.path()).unwrap();
-    let tables = [
-        "session",
-        "message",
-        "part",
-        "ask",
-        "inbox",
-        "todo",
-        "status",
-        "lease",
-        "turn",
-        "ledger",
-        "touched",
-        "file_version",
-    ];
+    let tables =
+        ["message", "part", "ask", "inbox", "todo", "status", "lease", "turn", "ledger", "touched", "file_version"];
+    let raw_sessions: i64 = raw.query_row("SELECT count(*) FROM session", [], |row| row.get(0)).unwrap();
+    assert_eq!(raw_sessions, 1, "the one that was kept");
     for table in tables.into_iter().chain(["reservation", "budget", "signal", "removed"]) {
         let rows: i64 = raw.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap();
         assert_eq!(rows, 0, "{table}");
     }
     assert_eq!(store.record("started", started.as_str()).unwrap(), None);
     assert!(store.record("state", "other").unwrap().is_some());
-    let record = store.record("rules", "other").unwrap().unwrap();
-    assert_eq!(store.shared(record.value.as_str().unwrap()).unwrap(), Some("stays".repeat(100)));
+    let data = store.session_data(&kept.id).unwrap().unwrap();
+    assert_eq!(store.shared(&data).unwrap(), Some("stays".repeat(100)));
 
     // Its own cursors and those of others stay valid, and nothing after them is missing but its content.
     for cursor in [other, within] {

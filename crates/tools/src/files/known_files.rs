@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::{Content, FileVersion};
-use sha2::{Digest, Sha256};
 
 use crate::files::diff;
 use crate::files::path::Target;
@@ -82,8 +81,7 @@ fn version(content: Option<&[u8]>) -> FileVersion {
 
 /// Identifies a content; empty if there is no file.
 fn hash(content: Option<&[u8]>) -> String {
-    content
-        .map_or_else(String::new, |content| Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect())
+    content.map(api::sha256_hex).unwrap_or_default()
 }
 
 /// Refuses to replace a file that differs from the version the agent knows. An unknown or deleted file may be replaced.

@@ -23,7 +23,7 @@ pub async fn find_session(host: &dyn Host, scope: &Scope, wanted: &str) -> anyho
         return last(host, scope).await;
     }
     if let Ok(id) = SessionId::parse(wanted) {
-        match host.session(scope, &id).await {
+        match host.session(&id).await {
             Ok(session) => return Ok(session),
             Err(HostError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),

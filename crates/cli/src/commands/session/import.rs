@@ -4,7 +4,9 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use api::{Host, JsonMap, Message, MessageWithParts, Part, Scope, Session, ToolError, ToolPart, ToolState, ToolTime};
+use api::{
+    CatalogHost, JsonMap, Message, MessageWithParts, Part, Scope, Session, ToolError, ToolPart, ToolState, ToolTime,
+};
 use store::{Batch, Location, SessionDraft, Store, StoreError};
 
 use super::Export;
@@ -19,7 +21,7 @@ const MAX_BYTES: u64 = 256 << 20;
 
 /// Imports a session from a file into this directory.
 pub async fn import(
-    host: &dyn Host,
+    host: &dyn CatalogHost,
     local: &LocalEngine,
     scope: &Scope,
     directory: &Path,
@@ -81,7 +83,7 @@ async fn write(draft: &mut SessionDraft, info: &Session, messages: &[MessageWith
 }
 
 /// Makes the session one of this directory, and drops its references to other places.
-async fn adopt(export: &mut Export, host: &dyn Host, store: &Store, scope: &Scope) -> anyhow::Result<()> {
+async fn adopt(export: &mut Export, host: &dyn CatalogHost, store: &Store, scope: &Scope) -> anyhow::Result<()> {
     export.messages.iter_mut().for_each(end_running_work);
     let info = &mut export.info;
     let project = host.project(scope).await?;

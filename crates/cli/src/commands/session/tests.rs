@@ -37,6 +37,20 @@ fn a_conversation_reads_well() {
 }
 
 #[test]
+fn the_wait_for_an_answer_is_not_the_time_of_a_question() {
+    for (tool, shown) in [("bash", true), ("question", false)] {
+        let mut value = export();
+        value["messages"][1]["parts"][0] = json!({
+            "id": "prt_3", "sessionID": "ses_1", "messageID": "msg_2", "type": "tool", "callID": "call_1", "tool": tool,
+            "state": {"status": "completed", "input": {}, "output": "", "title": "", "metadata": {"exit": 0},
+                "time": {"start": 1, "end": 65_001}},
+        });
+        let text = transcript(&parse(&value).unwrap(), None, Style::plain());
+        assert_eq!(text.contains("65.0 s"), shown, "{text}");
+    }
+}
+
+#[test]
 fn exports_round_trip() {
     let first = parse(&export()).unwrap();
     assert_eq!(serde_json::to_value(&first).unwrap(), export());

@@ -46,34 +46,6 @@ fn a_tree_is_drawn_with_what_it_waits_for() {
     );
 }
 
-#[tokio::test]
-async fn a_tree_is_read_again_when_something_of_it_changed() {
-    let id = |text: &str| api::SessionId::parse(text).unwrap();
-    let frame = |body: api::EventBody, durable: bool| {
-        let event = api::Event::new(body);
-        let cursor = durable.then(|| api::Cursor { seq: 1, id: event.id.clone() });
-        let json = serde_json::to_vec(&event).unwrap().into();
-        WatchItem::Frame(api::Frame::new(cursor, "/p".into(), "p".into(), std::sync::Arc::new(event), json))
-    };
-    let idle = |session: &str| frame(api::EventBody::SessionIdle { session_id: id(session) }, true);
-    let delta = frame(
-        api::EventBody::PartDelta {
-            session_id: id("ses_a"),
-            message_id: api::MessageId::new(),
-            part_id: api::PartId::new(),
-            field: "text".into(),
-            delta: "x".into(),
-        },
-        false,
-    );
-    let mut subtree = Subtree::new(id("ses_a"), [id("ses_b")]);
-    let mut events = futures::stream::iter([idle("ses_other"), delta, idle("ses_b"), WatchItem::Resync(String::new())]);
-    assert!(changed(&mut events, &mut subtree).await, "a child has ended");
-    assert_eq!(events.size_hint().0, 1, "other sessions and growing text change nothing");
-    assert!(changed(&mut events, &mut subtree).await, "missed events count as a change");
-    assert!(!changed(&mut events, &mut subtree).await);
-}
-
 #[test]
 fn an_empty_budget_is_no_bound() {
     let text = |limit: api::Json| {
@@ -81,12 +53,4 @@ fn an_empty_budget_is_no_bound() {
     };
     assert_eq!(text(json!({})), "");
     assert_eq!(text(json!({"tokens": 12000, "seconds": 60})), "0 of 12,000 tokens · 0 of 60 s");
-}
-
-#[test]
-fn a_tree_that_is_too_high_keeps_its_totals() {
-    let lines: Vec<String> = (1..=9).map(|n| format!("{n}\n")).collect();
-    assert_eq!(fit(&lines, 9), lines);
-    assert_eq!(fit(&lines, 4), ["1\n", "2\n", "… 6 lines more\n", "9\n"]);
-    assert_eq!(fit(&lines, 0), ["… 8 lines more\n", "9\n"]);
 }

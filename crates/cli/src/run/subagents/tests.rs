@@ -1,5 +1,5 @@
 use super::*;
-use api::{Blocked, Bound, MessageId, PermissionId, PermissionReplyKind};
+use api::{Blocked, Bound, Json, MessageError, MessageId, PermissionId, PermissionReplyKind, SessionStatus};
 use serde_json::json;
 
 struct Fixture {

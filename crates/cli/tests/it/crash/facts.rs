@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use api::{
     AssistantMessage, Event, EventBody, MessageWithParts, Part, PermissionRequest, SessionStatus, ToolPart, ToolState,
-    Usage, WatchItem, WatchScope,
+    Usage,
 };
-use futures::{FutureExt as _, StreamExt as _};
 use store::{AskFilter, Batch, Location, SessionQuery, Store, StoreError};
 
-use super::fixture::{Fixture, RunResult, block_on};
+use super::fixture::{self, Fixture, RunResult, block_on};
 
 /// How far the prompt got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,10 +144,8 @@ pub fn assert_counted(store: &Store, session: &api::SessionId, messages: &[Messa
 
 /// P5, first half: all events after the first are replayed, in order and without a gap.
 fn replay(fixture: &Fixture, store: &Store) -> Vec<Arc<Event>> {
-    let mut watch = store.watch(WatchScope::All, Some(fixture.origin.clone())).unwrap();
     let mut events = Vec::new();
-    while let Some(Some(item)) = watch.next().now_or_never() {
-        let WatchItem::Frame(frame) = item else { panic!("{item:?}") };
+    for frame in fixture::replay(store, &fixture.origin) {
         // A part that still grows is sent once more, in its current state.
         let Some(cursor) = &frame.cursor else { continue };
         events.push(frame.event().unwrap());

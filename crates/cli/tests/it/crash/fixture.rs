@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use api::{Cursor, EventBody};
+use api::{Cursor, EventBody, Frame, WatchItem, WatchScope};
+use futures::StreamExt as _;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use store::{Batch, Location, Store};
@@ -177,5 +178,25 @@ fn copy(from: &Path, to: &Path) {
 }
 
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+}
+
+/// The events after a cursor as a watcher gets them, with the parts that still grow at the end.
+pub fn replay(store: &Store, after: &Cursor) -> Vec<Frame> {
+    let mut watch = store.watch(WatchScope::All, Some(after.clone())).unwrap();
+    // Nothing of the replay comes after it.
+    let end = EventBody::TuiToastShow { title: None, message: "end".into(), variant: "info".into(), duration: None };
+    store.publish_transient(&Location::new("", ""), end);
+    let is_end =
+        |frame: &Frame| frame.cursor.is_none() && matches!(frame.event().unwrap().body, EventBody::TuiToastShow { .. });
+    block_on(async {
+        let mut frames = Vec::new();
+        loop {
+            match tokio::time::timeout(WAIT, watch.next()).await.expect("the end of the replay") {
+                Some(WatchItem::Frame(frame)) if is_end(&frame) => return frames,
+                Some(WatchItem::Frame(frame)) => frames.push(frame),
+                other => panic!("{other:?}"),
+            }
+        }
+    })
 }

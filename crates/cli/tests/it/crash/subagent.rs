@@ -1,11 +1,10 @@
 //! The contents of a journal about a session and its subagent.
 
-use api::{EventBody, MessageWithParts, Part, Session, ToolPart, ToolState, WatchItem, WatchScope};
-use futures::{FutureExt as _, StreamExt as _};
+use api::{EventBody, Frame, MessageWithParts, Part, Session, ToolPart, ToolState};
 use store::{SessionQuery, Store};
 
 use super::facts::{assert_counted, interrupted};
-use super::fixture::Fixture;
+use super::fixture::{Fixture, replay};
 
 /// A parent that has a child run a command.
 pub struct ParentAndChild {
@@ -132,11 +131,7 @@ impl ParentAndChild {
     }
 
     fn events(&self, fixture: &Fixture) -> Vec<EventBody> {
-        let mut watch = self.store.watch(WatchScope::All, Some(fixture.origin.clone())).unwrap();
-        let mut events = Vec::new();
-        while let Some(Some(WatchItem::Frame(frame))) = watch.next().now_or_never() {
-            events.extend(frame.event().map(|event| event.body.clone()));
-        }
-        events
+        let frames = replay(&self.store, &fixture.origin);
+        frames.iter().filter_map(Frame::event).map(|event| event.body.clone()).collect()
     }
 }

@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::fs;
 
-use api::{EventBody, MessageWithParts, Part, Session, SessionId, ToolPart, ToolState, Usage, WatchItem, WatchScope};
-use futures::{FutureExt as _, StreamExt as _};
+use api::{EventBody, Frame, MessageWithParts, Part, Session, SessionId, ToolPart, ToolState, Usage};
 use serde_json::{Value, json};
 use store::{SessionQuery, Store};
 
 use super::facts::{assert_counted, interrupted};
-use super::fixture::Fixture;
+use super::fixture::{Fixture, replay};
 
 /// The number of subagents.
 const CHILDREN: usize = 20;
@@ -200,12 +199,8 @@ impl Tree {
     }
 
     fn events(&self, fixture: &Fixture) -> Vec<EventBody> {
-        let mut watch = self.store.watch(WatchScope::All, Some(fixture.origin.clone())).unwrap();
-        let mut events = Vec::new();
-        while let Some(Some(WatchItem::Frame(frame))) = watch.next().now_or_never() {
-            events.extend(frame.event().map(|event| event.body.clone()));
-        }
-        events
+        let frames = replay(&self.store, &fixture.origin);
+        frames.iter().filter_map(Frame::event).map(|event| event.body.clone()).collect()
     }
 }
 

@@ -79,7 +79,7 @@ async fn an_agent_that_cannot_go_on_is_interrupted_and_asked_nothing_twice() {
     assert_eq!(fixture.project.read("starts").lines().count(), 2);
     assert_eq!(fixture.project.read("prompts").lines().count(), 1, "no second session was opened");
     let child = fixture.child(&session).await;
-    let tree = fixture.engine.tree(&fixture.scope, &child.id).await.unwrap();
+    let tree = fixture.engine.tree(&child.id).await.unwrap();
     assert_eq!(tree.sessions[0].state, TreeState::Failed);
 }
 
@@ -106,7 +106,7 @@ async fn its_subagents_are_interrupted_with_it() {
     let (fixture, session, pid) = killed(Fixture::new(json!({})), &work).await;
     recovered(&fixture, &session).await;
     assert!(!lives(&pid), "nothing of it is left");
-    let nodes = fixture.engine.tree(&fixture.scope, &session).await.unwrap().sessions;
+    let nodes = fixture.engine.tree(&session).await.unwrap().sessions;
     assert!(nodes.len() > 2 && nodes.iter().all(|node| !node.state.is_live()), "{nodes:#?}");
     let cut = nodes.iter().find(|node| node.depth == 2).unwrap();
     // The agent may also continue it; that is another answer.
@@ -141,7 +141,7 @@ async fn killed_after(commits: u32) -> bool {
     assert!(done.lines().count() <= 1, "after {commits} commits it was done twice: {said}");
     let fixture = Fixture { engine: open(&fixture.project), ..fixture };
     for session in fixture.engine.sessions(&fixture.scope, api::ListSessions::default()).await.unwrap() {
-        let tree = fixture.engine.tree(&fixture.scope, &session.id).await.unwrap();
+        let tree = fixture.engine.tree(&session.id).await.unwrap();
         assert!(tree.sessions.iter().all(|node| !node.state.is_live()), "after {commits} commits: {said}\n{tree:#?}");
         let calls = fixture.tools(&session.id).await;
         assert!(calls.iter().all(|call| call.state.is_done()), "after {commits} commits: {said}\n{calls:#?}");

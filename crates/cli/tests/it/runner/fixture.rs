@@ -67,7 +67,7 @@ impl Fixture {
     }
 
     pub async fn task(&self, session: &SessionId, call: Value) -> ToolPart {
-        match tokio::time::timeout(WAIT, self.engine.prompt(&self.scope, session, handing(call))).await {
+        match tokio::time::timeout(WAIT, self.engine.prompt(session, handing(call))).await {
             Ok(answer) => drop(answer.unwrap()),
             Err(_) => panic!("no answer within {WAIT:?}; there is {:#?}", self.family(session).await),
         }
@@ -77,20 +77,20 @@ impl Fixture {
     /// Has our model delegate this to the other agent, without waiting.
     pub async fn begin(&self, session: &SessionId, prompt: &str) {
         let call = json!({"description": "Do it", "prompt": prompt, "subagent_type": "other"});
-        self.engine.prompt_async(&self.scope, session, handing(call)).await.unwrap();
+        self.engine.prompt_async(session, handing(call)).await.unwrap();
     }
 
     /// The texts of a session and its child.
     async fn family(&self, session: &SessionId) -> Vec<Vec<MessageWithParts>> {
         let mut all = vec![self.messages(session).await];
-        for child in self.engine.children(&self.scope, session).await.unwrap() {
+        for child in self.engine.children(session).await.unwrap() {
             all.push(self.messages(&child.id).await);
         }
         all
     }
 
     pub async fn messages(&self, session: &SessionId) -> Vec<MessageWithParts> {
-        self.engine.messages(&self.scope, session, api::ListMessages::default()).await.unwrap().messages
+        self.engine.messages(session, api::ListMessages::default()).await.unwrap().messages
     }
 
     pub async fn tools(&self, session: &SessionId) -> Vec<ToolPart> {
@@ -103,13 +103,13 @@ impl Fixture {
     }
 
     pub async fn child(&self, session: &SessionId) -> Session {
-        let mut children = self.engine.children(&self.scope, session).await.unwrap();
+        let mut children = self.engine.children(session).await.unwrap();
         assert_eq!(children.len(), 1, "{children:#?}");
         children.remove(0)
     }
 
     pub async fn answer(&self, ask: &PermissionRequest, reply: PermissionReplyKind) {
-        self.engine.reply_permission(&self.scope, &ask.id, PermissionReply { reply, message: None }).await.unwrap();
+        self.engine.reply_permission(&ask.id, PermissionReply { reply, message: None }).await.unwrap();
     }
 }
 

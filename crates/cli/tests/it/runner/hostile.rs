@@ -109,7 +109,7 @@ async fn it_does_not_stop() {
     fixture.begin(&session, "go").await;
     events.wait_for(|body| matches!(body, api::EventBody::PartDelta { delta, .. } if delta == "Begun")).await;
     let child = fixture.child(&session).await;
-    api::Host::cancel(&fixture.engine, &fixture.scope, &session).await.unwrap();
+    api::Host::cancel(&fixture.engine, &session).await.unwrap();
     let answer = fixture.messages(&child.id).await.pop().unwrap();
     let error = answer.info.as_assistant().unwrap().error.clone();
     assert!(matches!(error, Some(api::MessageError::MessageAbortedError(_))), "{error:?}");

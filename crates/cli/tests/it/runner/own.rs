@@ -35,10 +35,10 @@ async fn its_work_is_a_session_of_ours() {
     assert!(output(&tools[2]).contains("heard"), "{:#?}", tools[2]);
     let ToolState::Completed(wrote) = &tools[0].state else { unreachable!() };
     assert!(wrote.metadata["diff"].as_str().unwrap().contains("+from it"), "{wrote:#?}");
-    let todos = fixture.engine.todo(&fixture.scope, &child.id).await.unwrap();
+    let todos = fixture.engine.todo(&child.id).await.unwrap();
     assert_eq!(todos.len(), 1);
 
-    let tree = fixture.engine.tree(&fixture.scope, &session).await.unwrap();
+    let tree = fixture.engine.tree(&session).await.unwrap();
     let node = tree.sessions.iter().find(|node| node.session_id == child.id).unwrap();
     assert_eq!((node.state, node.own.steps, node.own.tool_calls, node.own.files), (TreeState::Idle, 1, 3, 1));
     assert_eq!(node.own.estimated_tokens, 0, "it counts its tokens: {node:#?}");
@@ -62,7 +62,7 @@ async fn its_permissions_are_judged_by_our_rules_then_by_a_human() {
     );
     assert_eq!(ask.metadata["subagent"]["rootID"], session.as_str());
     assert!(fixture.project.path().join("free.txt").exists() && !fixture.project.path().join("asked.txt").exists());
-    let tree = fixture.engine.tree(&fixture.scope, &session).await.unwrap();
+    let tree = fixture.engine.tree(&session).await.unwrap();
     assert_eq!(tree.sessions[0].asks.len(), 1, "the root knows of it");
     fixture.answer(&ask, PermissionReplyKind::Once).await;
     let second = asked(&mut events).await;
@@ -105,9 +105,9 @@ async fn cancel_ends_it_with_all_that_it_started() {
     fixture.begin(&session, &script(json!([{"tools": [bash("echo $$ > pid; exec sleep 300")]}]))).await;
     let pid = told(&fixture, "pid");
     let child = fixture.child(&session).await;
-    fixture.engine.cancel(&fixture.scope, &session).await.unwrap();
+    fixture.engine.cancel(&session).await.unwrap();
     assert!(!std::path::Path::new("/proc").join(pid).exists(), "its command is gone when cancel returns");
-    let tree = fixture.engine.tree(&fixture.scope, &session).await.unwrap();
+    let tree = fixture.engine.tree(&session).await.unwrap();
     let node = tree.sessions.iter().find(|node| node.session_id == child.id).unwrap();
     assert_eq!(node.state, TreeState::Cancelled);
     let task = fixture.tools(&session).await.remove(0);
@@ -125,7 +125,7 @@ async fn a_message_for_the_running_turn_reaches_it() {
     let ask = asked(&mut events).await;
     let child = fixture.child(&session).await;
     let steer = api::SteerInput { text: Some(script(json!([{"text": "New end."}]))), ..api::SteerInput::default() };
-    fixture.engine.steer(&fixture.scope, &child.id, steer).await.unwrap();
+    fixture.engine.steer(&child.id, steer).await.unwrap();
     let joined = |body: &api::EventBody| {
         matches!(body, api::EventBody::MessageUpdated { info, .. }
             if info.session_id() == &child.id && info.as_assistant().is_some_and(|a| a.time.completed.is_none()))

@@ -14,7 +14,7 @@ fn handing_on(steps: Value) -> String {
 
 /// The sessions below one: the agent's, then those of its subagents.
 async fn below(fixture: &Fixture, session: &SessionId) -> Vec<TreeNode> {
-    fixture.engine.tree(&fixture.scope, session).await.unwrap().sessions.split_off(1)
+    fixture.engine.tree(session).await.unwrap().sessions.split_off(1)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,7 +72,7 @@ async fn one_is_cancelled_and_the_others_go_on() {
     fixture.begin(&session, &handing_on(json!([{"tools": [bash("echo $$ > pid; exec sleep 300")]}]))).await;
     let pid = told(&fixture, "pid");
     let nodes = below(&fixture, &session).await;
-    let stopped = fixture.engine.cancel(&fixture.scope, &nodes[1].session_id).await.unwrap();
+    let stopped = fixture.engine.cancel(&nodes[1].session_id).await.unwrap();
     assert_eq!(stopped.sessions, std::slice::from_ref(&nodes[1].session_id));
     events.wait_idle(&session).await;
     assert!(!std::path::Path::new("/proc").join(pid).exists(), "its command is gone");
@@ -171,7 +171,7 @@ async fn one_that_cannot_be_stopped_alone_says_so() {
     fixture.begin(&session, "go").await;
     events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta == "Begun.")).await;
     let nodes = below(&fixture, &session).await;
-    let refused = fixture.engine.cancel(&fixture.scope, &nodes[1].session_id).await.unwrap_err().to_string();
+    let refused = fixture.engine.cancel(&nodes[1].session_id).await.unwrap_err().to_string();
     assert!(refused.contains("cannot stop it alone"), "{refused}");
     tell(&fixture, "go", "now\n");
     events.wait_idle(&session).await;

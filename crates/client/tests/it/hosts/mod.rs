@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use api::{
     Budget, CreateSession, Cursor, EventBody, Features, Host, HostError, Scope, SessionId, SteerInput, TreeState,
-    WatchItem, WatchScope,
+    WatchItem, WatchScope, WorkspaceHost,
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -42,7 +42,7 @@ async fn trefoil_does_what_every_host_does() {
     project.write_home(".config/opencode/opencode.json", scenario::config(&model).to_string());
     let (_server, client) = trefoil(&project).await;
     scenario::scenario(Arc::new(client.clone()), &project, model).await;
-    assert_eq!(client.features(), Features { cursor: true, steer: true, tree: true, budget: true });
+    assert_eq!(client.features(), Features { cursor: true, steer: true, tree: true, budget: true, turns: false });
     // Not for OpenCode, which would download ripgrep if it is missing.
     let found = client.find_text(&Scope::new(project.directory()), "need.e", 5).await.unwrap();
     assert_eq!(found.iter().map(|line| (line.path.as_str(), line.line_number)).collect::<Vec<_>>(), [("notes.txt", 2)]);
@@ -53,7 +53,9 @@ async fn subagents_of_opencode_are_followed_through_a_cut() {
     let project = TempProject::new();
     let model = ModelServer::start().await;
     let server = OpenCode::start(&project, &scenario::config(&model));
-    let client = Client::new(&server.url(), Options::default()).unwrap();
+    // This client hears of no request that it answers, so it must know the directory.
+    let options = Options { directory: Some(project.directory()), ..Options::default() };
+    let client = Client::new(&server.url(), options).unwrap();
     client.wait_until_ready(START).await.unwrap();
     let proxy = Proxy::start(Upstream::Tcp(server.url().trim_start_matches("http://").to_owned())).await;
     subagents::subagents(Arc::new(client), proxy, &project, model).await;
@@ -78,26 +80,26 @@ async fn trefoil_controls_trees() {
     let root = client.create_session(&scope, CreateSession::default()).await.unwrap().id;
     let input = CreateSession { parent_id: Some(root.clone()), ..CreateSession::default() };
     let child = client.create_session(&scope, input).await.unwrap().id;
-    let tree = client.tree(&scope, &root).await.unwrap();
+    let tree = client.tree(&root).await.unwrap();
     let nodes: Vec<_> = tree.sessions.iter().map(|node| (&node.session_id, node.depth, node.state)).collect();
     assert_eq!(nodes, [(&root, 0, TreeState::Idle), (&child, 1, TreeState::Idle)]);
     assert!(tree.cursor.unwrap().parse::<Cursor>().is_ok());
     let budget = Budget { steps: Some(3), ..Budget::default() };
-    assert_eq!(client.budget(&scope, &root, budget).await.unwrap().limit, budget);
+    assert_eq!(client.budget(&root, budget).await.unwrap().limit, budget);
     let zero = Budget { steps: Some(0), ..Budget::default() };
-    assert!(matches!(client.budget(&scope, &root, zero).await, Err(HostError::Invalid(_))));
+    assert!(matches!(client.budget(&root, zero).await, Err(HostError::Invalid(_))));
     for (paused, changed) in [(true, true), (true, false), (false, true), (false, false)] {
-        assert_eq!(client.pause(&scope, &root, paused).await.unwrap(), changed);
+        assert_eq!(client.pause(&root, paused).await.unwrap(), changed);
     }
     let message = SteerInput { text: Some("Hello?".to_owned()), ..SteerInput::default() };
-    assert!(matches!(client.steer(&scope, &child, message).await, Err(HostError::Conflict(_))));
-    assert!(client.cancel(&scope, &root).await.unwrap().sessions.is_empty());
+    assert!(matches!(client.steer(&child, message).await, Err(HostError::Conflict(_))));
+    assert!(client.cancel(&root).await.unwrap().sessions.is_empty());
     for background in [true, false] {
-        assert!(!client.background(&scope, &root, background).await.unwrap());
+        assert!(!client.background(&root, background).await.unwrap());
     }
-    let missing = client.worktree_diff(&scope, &child).await.unwrap_err();
+    let missing = client.worktree_diff(&child).await.unwrap_err();
     assert!(matches!(&missing, HostError::NotFound { what: "worktree", .. }), "{missing:?}");
-    let nobody = client.tree(&scope, &SessionId::new()).await.unwrap_err();
+    let nobody = client.tree(&SessionId::new()).await.unwrap_err();
     assert!(matches!(&nobody, HostError::NotFound { what: "session", .. }), "{nobody:?}");
 }
 

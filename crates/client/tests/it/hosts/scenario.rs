@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use api::{
-    Command, CreateSession, Event, EventBody, Host, HostError, ListMessages, ListSessions, McpConfig, McpStatus,
-    MessageError, MessageId, MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, PromptInput,
-    PromptPart, Scope, Session, SessionId, ToolState, UpdateSession, WatchItem, WatchScope,
+    AgentRuntime, Command, CreateSession, Event, EventBody, HostError, ListMessages, ListSessions, McpConfig,
+    McpStatus, MessageError, MessageId, MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind,
+    PromptInput, PromptPart, Scope, Session, SessionId, ToolState, UpdateSession, WatchItem, WatchScope,
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -24,14 +24,14 @@ pub fn config(model: &ModelServer) -> Value {
 }
 
 struct Lab {
-    host: Arc<dyn Host>,
+    host: Arc<dyn AgentRuntime>,
     scope: Scope,
     model: ModelServer,
     events: Events,
 }
 
 /// Runs everything on a host with the configuration [`config`].
-pub async fn scenario(host: Arc<dyn Host>, project: &TempProject, model: ModelServer) {
+pub async fn scenario(host: Arc<dyn AgentRuntime>, project: &TempProject, model: ModelServer) {
     model.answer_titles("A title");
     project.write("notes.txt", "first line\nsecond needle line\n");
     let scope = Scope::new(project.directory());
@@ -82,8 +82,8 @@ async fn sessions(lab: &Lab) -> Session {
     assert_eq!((session.title.as_str(), session.directory.as_str()), ("A first title", scope.directory.as_str()));
     assert_eq!(soon(created).await.unwrap().body.session_id(), Some(&session.id));
     let change = UpdateSession { title: Some("Needle in a title".to_owned()), ..UpdateSession::default() };
-    assert_eq!(host.update_session(scope, &session.id, change).await.unwrap().title, "Needle in a title");
-    assert_eq!(host.session(scope, &session.id).await.unwrap().title, "Needle in a title");
+    assert_eq!(host.update_session(&session.id, change).await.unwrap().title, "Needle in a title");
+    assert_eq!(host.session(&session.id).await.unwrap().title, "Needle in a title");
     for query in [
         ListSessions::default(),
         ListSessions { directory_only: true, roots: true, limit: Some(1), ..ListSessions::default() },
@@ -100,8 +100,8 @@ async fn sessions(lab: &Lab) -> Session {
     ] {
         assert!(host.sessions(scope, query.clone()).await.unwrap().is_empty(), "{query:?}");
     }
-    assert!(host.children(scope, &session.id).await.unwrap().is_empty());
-    assert!(host.todo(scope, &session.id).await.unwrap().is_empty());
+    assert!(host.children(&session.id).await.unwrap().is_empty());
+    assert!(host.todo(&session.id).await.unwrap().is_empty());
     session
 }
 
@@ -110,7 +110,7 @@ async fn turn(lab: &Lab, session: &Session) {
     let (all, mut deltas, idle) =
         (lab.events.all(), lab.events.on("message.part.delta"), lab.events.once("session.idle"));
     lab.model.enqueue(Reply::text("Hello ").and_text("there"));
-    let answer = soon(lab.host.prompt(&lab.scope, &session.id, text("Say hello"))).await.unwrap();
+    let answer = soon(lab.host.prompt(&session.id, text("Say hello"))).await.unwrap();
     assert_eq!(message_text(&answer), "Hello there");
     assert_eq!(soon(idle).await.unwrap().body.session_id(), Some(&session.id));
     let mut received = String::new();
@@ -140,9 +140,9 @@ async fn permission(lab: &Lab, session: &Session) -> MessageId {
     model.enqueue(Reply::text("Done"));
     let id = MessageId::new();
     let prompt = {
-        let (host, scope, session) = (host.clone(), scope.clone(), session.id.clone());
+        let (host, session) = (host.clone(), session.id.clone());
         let input = PromptInput { message_id: Some(id.clone()), ..text("Run it") };
-        tokio::spawn(async move { host.prompt(&scope, &session, input).await })
+        tokio::spawn(async move { host.prompt(&session, input).await })
     };
     let asked = soon(asked).await.unwrap();
     let EventBody::PermissionAsked(ask) = &asked.body else { panic!("{asked:?}") };
@@ -150,13 +150,13 @@ async fn permission(lab: &Lab, session: &Session) -> MessageId {
     assert_eq!(host.permissions(scope).await.unwrap()[0].id, ask.id);
     assert!(host.statuses(scope).await.unwrap().contains_key(&session.id));
     let once = || PermissionReply { reply: PermissionReplyKind::Once, message: None };
-    host.reply_permission(scope, &ask.id, once()).await.unwrap();
+    host.reply_permission(&ask.id, once()).await.unwrap();
     soon(replied).await.unwrap();
     assert_eq!(message_text(&soon(prompt).await.unwrap().unwrap()), "Done");
-    let again = host.reply_permission(scope, &ask.id, once()).await;
+    let again = host.reply_permission(&ask.id, once()).await;
     assert!(matches!(again, Err(HostError::NotFound { .. } | HostError::Conflict(_))), "{again:?}");
-    assert_eq!(host.message(scope, &session.id, &id).await.unwrap().info.id(), &id);
-    let page = host.messages(scope, &session.id, ListMessages::default()).await.unwrap();
+    assert_eq!(host.message(&session.id, &id).await.unwrap().info.id(), &id);
+    let page = host.messages(&session.id, ListMessages::default()).await.unwrap();
     let outputs: Vec<&str> = page
         .messages
         .iter()
@@ -176,14 +176,14 @@ async fn permission(lab: &Lab, session: &Session) -> MessageId {
 async fn abort(lab: &mut Lab, session: &Session) {
     let mut deltas = lab.events.on("message.part.delta");
     let prompt = {
-        let (host, scope, session) = (lab.host.clone(), lab.scope.clone(), session.id.clone());
-        tokio::spawn(async move { host.prompt(&scope, &session, text("Talk for ever")).await })
+        let (host, session) = (lab.host.clone(), session.id.clone());
+        tokio::spawn(async move { host.prompt(&session, text("Talk for ever")).await })
     };
     let mut call = lab.model.next_call().await;
     call.text("And so").await;
     next(&mut deltas).await;
     let idle = lab.events.once("session.idle");
-    assert!(lab.host.abort(&lab.scope, &session.id).await.unwrap());
+    assert!(lab.host.abort(&session.id).await.unwrap());
     let answer = soon(prompt).await.unwrap().unwrap();
     let error = answer.info.as_assistant().unwrap().error.as_ref();
     assert!(matches!(error, Some(MessageError::MessageAbortedError(_))), "{answer:?}");
@@ -196,7 +196,7 @@ async fn abort(lab: &mut Lab, session: &Session) {
 async fn later(lab: &Lab, session: &Session) {
     let mut messages = lab.events.on("message.updated");
     lab.model.enqueue(Reply::text("Later"));
-    let id = lab.host.prompt_async(&lab.scope, &session.id, text("Whenever")).await.unwrap();
+    let id = lab.host.prompt_async(&session.id, text("Whenever")).await.unwrap();
     let answered = |event: &Event| match &event.body {
         EventBody::MessageUpdated { info, .. } => {
             info.as_assistant().is_some_and(|answer| answer.parent_id == id && answer.time.completed.is_some())
@@ -205,20 +205,20 @@ async fn later(lab: &Lab, session: &Session) {
     };
     while !answered(&*next(&mut messages).await) {}
     let note = PromptInput { no_reply: true, ..text("Just a note") };
-    let stored = lab.host.prompt(&lab.scope, &session.id, note).await.unwrap();
+    let stored = lab.host.prompt(&session.id, note).await.unwrap();
     assert!(stored.info.as_user().is_some());
 }
 
 async fn paging(lab: &Lab, session: &Session) {
-    let Lab { host, scope, .. } = lab;
-    let all = host.messages(scope, &session.id, ListMessages::default()).await.unwrap();
+    let host = &lab.host;
+    let all = host.messages(&session.id, ListMessages::default()).await.unwrap();
     assert!(all.older.is_none());
     let all: Vec<MessageId> = all.messages.iter().map(|message| message.info.id().clone()).collect();
     assert!(all.len() > 6);
     let mut pages: Vec<Vec<MessageId>> = Vec::new();
     let mut before = None;
     loop {
-        let page = host.messages(scope, &session.id, ListMessages { limit: Some(2), before }).await.unwrap();
+        let page = host.messages(&session.id, ListMessages { limit: Some(2), before }).await.unwrap();
         pages.push(page.messages.iter().map(|message| message.info.id().clone()).collect());
         before = page.older;
         if before.is_none() {
@@ -229,20 +229,20 @@ async fn paging(lab: &Lab, session: &Session) {
     assert!(pages.iter().all(|page| (1..=2).contains(&page.len())));
     assert_eq!(pages.concat(), all);
     let query = ListMessages { limit: None, before: Some(all[3].clone()) };
-    let rest = host.messages(scope, &session.id, query).await.unwrap();
+    let rest = host.messages(&session.id, query).await.unwrap();
     assert_eq!(rest.messages.iter().map(|message| message.info.id().clone()).collect::<Vec<_>>(), all[..3]);
 }
 
 async fn fork(lab: &Lab, session: &Session, before: &MessageId) {
-    let Lab { host, scope, .. } = lab;
-    let all = host.messages(scope, &session.id, ListMessages::default()).await.unwrap().messages;
+    let host = &lab.host;
+    let all = host.messages(&session.id, ListMessages::default()).await.unwrap().messages;
     for (before, want) in [(Some(before.clone()), 2), (None, all.len())] {
-        let fork = host.fork_session(scope, &session.id, before).await.unwrap();
-        let copied = host.messages(scope, &fork.id, ListMessages::default()).await.unwrap().messages;
+        let fork = host.fork_session(&session.id, before).await.unwrap();
+        let copied = host.messages(&fork.id, ListMessages::default()).await.unwrap().messages;
         assert_eq!(copied.len(), want);
         assert_eq!(message_text(&copied[1]), "Hello there");
         assert_ne!(copied[0].info.id(), all[0].info.id());
-        host.delete_session(scope, &fork.id).await.unwrap();
+        host.delete_session(&fork.id).await.unwrap();
     }
 }
 
@@ -256,14 +256,14 @@ async fn servers(lab: &Lab, session: &Session, project: &TempProject) {
     assert_eq!(resources["my tools:memo://1"].client, "my tools");
     model.enqueue(Reply::default().tool("call_mcp", "my_tools_echo", json!({"text": "hi"})));
     model.enqueue(Reply::text("It echoes."));
-    let answer = soon(host.prompt(scope, &session.id, text("Use it."))).await.unwrap();
+    let answer = soon(host.prompt(&session.id, text("Use it."))).await.unwrap();
     assert_eq!(message_text(&answer), "It echoes.");
     let requests = model.requests();
     let offered = requests.last().unwrap().tools();
     for tool in ["my_tools_echo", "list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"] {
         assert!(offered.contains(&tool), "{tool} is not among {offered:?}");
     }
-    let messages = host.messages(scope, &session.id, ListMessages::default()).await.unwrap().messages;
+    let messages = host.messages(&session.id, ListMessages::default()).await.unwrap().messages;
     let mut tools = messages.iter().flat_map(|message| message.parts.iter().filter_map(Part::as_tool));
     let tool = tools.find(|tool| tool.tool == "my_tools_echo").unwrap();
     let ToolState::Completed(done) = &tool.state else { panic!("{tool:?}") };
@@ -280,43 +280,43 @@ async fn servers(lab: &Lab, session: &Session, project: &TempProject) {
     // The servers of a session do not belong to its directory.
     let command = json!({ "type": "local", "command": ["python3", testkit::mcp_server(&project.home())] });
     let own = || IndexMap::from([("own".to_owned(), serde_json::from_value(command.clone()).unwrap())]);
-    let brought = host.session_servers(scope, &session.id, own()).await;
+    let brought = host.session_servers(&session.id, own()).await;
     if !host.features().tree {
         assert!(matches!(&brought, Err(HostError::Unsupported(_))), "{brought:?}");
         return;
     }
     brought.unwrap();
     let greets = |commands: Vec<Command>| commands.iter().any(|command| command.name == "own:greet");
-    assert!(greets(soon(host.session_commands(scope, &session.id)).await.unwrap()));
+    assert!(greets(soon(host.session_commands(&session.id)).await.unwrap()));
     assert!(!greets(host.commands(scope).await.unwrap()));
-    host.restore_servers(scope, &session.id, own()).await.unwrap();
+    host.restore_servers(&session.id, own()).await.unwrap();
     model.enqueue(Reply::default().tool("call_own", "own_echo", json!({"text": "hi"})));
     model.enqueue(Reply::text("Mine."));
-    assert_eq!(message_text(&soon(host.prompt(scope, &session.id, text("Use yours."))).await.unwrap()), "Mine.");
+    assert_eq!(message_text(&soon(host.prompt(&session.id, text("Use yours."))).await.unwrap()), "Mine.");
     assert!(model.requests().last().unwrap().tools().contains(&"own_echo"));
     assert!(!host.mcp(scope).await.unwrap().contains_key("own"));
-    host.session_servers(scope, &session.id, IndexMap::new()).await.unwrap();
-    let error = host.session_servers(scope, &SessionId::new(), own()).await.unwrap_err();
+    host.session_servers(&session.id, IndexMap::new()).await.unwrap();
+    let error = host.session_servers(&SessionId::new(), own()).await.unwrap_err();
     assert!(matches!(&error, HostError::NotFound { what: "session", .. }), "{error:?}");
 }
 
 async fn mistakes(lab: &Lab, session: &Session) {
-    let Lab { host, scope, .. } = lab;
+    let host = &lab.host;
     let nobody = SessionId::new();
-    let error = host.session(scope, &nobody).await.unwrap_err();
+    let error = host.session(&nobody).await.unwrap_err();
     assert!(matches!(&error, HostError::NotFound { what: "session", id, .. } if *id == nobody.as_str()), "{error:?}");
-    let error = host.prompt(scope, &nobody, text("Hello?")).await.unwrap_err();
+    let error = host.prompt(&nobody, text("Hello?")).await.unwrap_err();
     assert!(matches!(&error, HostError::NotFound { what: "session", .. }), "{error:?}");
-    let error = host.message(scope, &session.id, &MessageId::new()).await.unwrap_err();
+    let error = host.message(&session.id, &MessageId::new()).await.unwrap_err();
     assert!(matches!(&error, HostError::NotFound { what: "message", .. }), "{error:?}");
 }
 
 async fn delete(lab: &Lab, session: &Session) {
     let Lab { host, scope, events, .. } = lab;
     let deleted = events.once("session.deleted");
-    host.delete_session(scope, &session.id).await.unwrap();
+    host.delete_session(&session.id).await.unwrap();
     assert_eq!(soon(deleted).await.unwrap().body.session_id(), Some(&session.id));
-    assert!(matches!(host.session(scope, &session.id).await, Err(HostError::NotFound { .. })));
+    assert!(matches!(host.session(&session.id).await, Err(HostError::NotFound { .. })));
     assert!(host.sessions(scope, ListSessions::default()).await.unwrap().is_empty());
 }
 

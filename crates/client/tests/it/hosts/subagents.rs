@@ -84,9 +84,9 @@ pub async fn subagents(host: Arc<dyn Host>, proxy: Proxy, project: &TempProject,
     assert!(watcher.children().is_empty());
 
     let turn = {
-        let (host, scope, root) = (host.clone(), scope.clone(), root.id.clone());
+        let (host, root) = (host.clone(), root.id.clone());
         let prompt = PromptInput { parts: vec![PromptPart::text("Delegate")], ..PromptInput::default() };
-        tokio::spawn(async move { host.prompt(&scope, &root, prompt).await })
+        tokio::spawn(async move { host.prompt(&root, prompt).await })
     };
     delegate(model.next_call().await, "call_1", "First job").await;
     let mut call = model.next_call().await;
@@ -98,7 +98,7 @@ pub async fn subagents(host: Arc<dyn Host>, proxy: Proxy, project: &TempProject,
     let MonitorEvent::ChildAsked { session_id, ask: Ask::Permission(ask) } = asked else { panic!("{asked:?}") };
     assert_eq!((&session_id, ask.permission.as_str()), (&first, "bash"));
     let once = PermissionReply { reply: PermissionReplyKind::Once, message: None };
-    host.reply_permission(&scope, &ask.id, once).await.unwrap();
+    host.reply_permission(&ask.id, once).await.unwrap();
     let mut call = model.next_call().await;
     call.text("Half of ").await;
     let half = |event: &MonitorEvent| match event {
@@ -141,9 +141,9 @@ pub async fn subagents(host: Arc<dyn Host>, proxy: Proxy, project: &TempProject,
     assert_eq!(late.children(), children);
     drop(late);
 
-    host.delete_session(&scope, &second).await.unwrap();
+    host.delete_session(&second).await.unwrap();
     watcher.until("the deletion", |event| matches!(event, MonitorEvent::ChildRemoved { .. })).await;
-    host.delete_session(&scope, &root.id).await.unwrap();
+    host.delete_session(&root.id).await.unwrap();
     while let Some(event) = timeout(WAIT, watcher.monitor.next()).await.expect("a monitor ends with its root") {
         watcher.events.push(event);
     }

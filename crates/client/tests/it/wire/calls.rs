@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use super::fake::{Fake, Kind, PendingRequest};
 use api::{
-    Budget, CommandInput, CreateSession, Features, Host, HostError, ListMessages, ListSessions, MessageId, ModelRef,
-    PermissionId, PermissionReply, PermissionReplyKind, PromptInput, PromptPart, PromptTarget, Scope, SessionId,
-    ShellInput, SteerInput, TreeState, UpdateSession,
+    Budget, Caller, CatalogHost, CommandInput, CreateSession, Features, Host, HostError, ListMessages, ListSessions,
+    MessageId, ModelRef, PermissionId, PermissionReply, PermissionReplyKind, PromptInput, PromptPart, PromptTarget,
+    Scope, SessionId, ShellInput, SteerInput, TreeState, UpdateSession, WorkspaceHost,
 };
 use serde_json::{Value, json};
 use trefoil_client::{Client, Options, Timeouts};
 
-fn scope() -> Scope {
+pub fn scope() -> Scope {
     Scope::new("/a b/ü%")
 }
 
-fn session_id() -> SessionId {
+pub fn session_id() -> SessionId {
     SessionId::parse("ses_a").unwrap()
 }
 
-fn session() -> Value {
-    json!({"id": "ses_a", "slug": "calm-otter", "projectID": "global", "directory": "/p", "title": "t",
+pub fn session() -> Value {
+    json!({"id": "ses_a", "slug": "calm-otter", "projectID": "global", "directory": "/a b/ü%", "title": "t",
         "version": "1.18.33", "time": {"created": 1, "updated": 2}, "cost": 0})
 }
 
@@ -50,8 +50,17 @@ async fn named(fake: &mut Fake) {
     request.json(200, &json!([answer(NEWEST, Some("stop"))]));
 }
 
+/// Lets the client see the session, and with it its directory, on a server that does not say what it is.
+async fn session_is_known(fake: &mut Fake, client: &Client) {
+    let call = spawn(client, |client| async move { client.session(&session_id()).await });
+    let request = fake.next().await;
+    assert_eq!((request.line().as_str(), request.header("x-opencode-directory")), ("GET /session/ses_a", None));
+    request.json_as(Kind::OpenCode, 200, &session());
+    call.await.unwrap().unwrap();
+}
+
 /// Runs a call while the test plays the server.
-fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+pub fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     client: &Client,
     call: impl FnOnce(Arc<Client>) -> F + Send + 'static,
 ) -> tokio::task::JoinHandle<T> {
@@ -98,6 +107,24 @@ async fn a_call_without_directory_uses_the_default() {
 }
 
 #[tokio::test]
+async fn a_request_names_the_callers_program() {
+    let mut fake = Fake::start(Kind::OpenCode).await;
+    for (name, agent) in [
+        (Some("an editor"), concat!("trefoil/", env!("CARGO_PKG_VERSION"), " (an editor)")),
+        // What a header cannot carry is left out.
+        (Some("an\neditor"), concat!("trefoil/", env!("CARGO_PKG_VERSION"))),
+        (None, concat!("trefoil/", env!("CARGO_PKG_VERSION"))),
+    ] {
+        let client = fake.client().with_caller(Caller { client: name.map(str::to_owned), ..Caller::default() });
+        let call = spawn(&client, |client| async move { client.config(&scope()).await });
+        let request = fake.next().await;
+        assert_eq!(request.header("user-agent"), Some(agent));
+        request.json(200, &json!({}));
+        call.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_unix_socket_is_reached() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("server.sock");
@@ -113,12 +140,12 @@ async fn a_unix_socket_is_reached() {
 
 #[tokio::test]
 async fn features_are_detected_from_responses() {
-    let all = Features { cursor: true, steer: true, tree: true, budget: true };
+    let all = Features { cursor: true, steer: true, tree: true, budget: true, turns: false };
     for (kind, features) in [(Kind::Trefoil, all), (Kind::OpenCode, Features::default())] {
         let mut fake = Fake::start(kind).await;
         let client = fake.client();
         assert_eq!(client.features(), Features::default());
-        let call = spawn(&client, |client| async move { client.session(&scope(), &session_id()).await });
+        let call = spawn(&client, |client| async move { client.session(&session_id()).await });
         fake.next().await.json(404, &json!({"name": "NotFoundError", "data": {"message": "Session not found: ses_a"}}));
         let error = call.await.unwrap().unwrap_err();
         assert!(matches!(&error, HostError::NotFound { what: "session", id, .. } if id == "ses_a"), "{error}");
@@ -132,7 +159,7 @@ async fn error_responses_become_host_errors() {
     let client = fake.client();
     let call = spawn(&client, |client| async move {
         let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
-        client.reply_permission(&scope(), &PermissionId::parse("per_x").unwrap(), reply).await
+        client.reply_permission(&PermissionId::parse("per_x").unwrap(), reply).await
     });
     let request = fake.next().await;
     assert_eq!((request.line().as_str(), &request.body), ("POST /permission/per_x/reply", &json!({"reply": "once"})));
@@ -140,15 +167,14 @@ async fn error_responses_become_host_errors() {
     request.json(404, &json!({"_tag": "PermissionNotFoundError", "requestID": "per_x", "message": message}));
     assert!(matches!(call.await.unwrap(), Err(HostError::NotFound { what: "permission request", .. })));
 
-    let call = spawn(&client, |client| async move {
-        client.delete_message(&scope(), &session_id(), &MessageId::parse("msg_1").unwrap()).await
-    });
+    session_is_known(&mut fake, &client).await;
+    let call = spawn(&client, |client| async move { client.fork_session(&session_id(), None).await });
     let busy = json!({"_tag": "SessionBusyError", "sessionID": "ses_a", "message": "Session is busy: ses_a"});
     fake.next().await.json(409, &busy);
     assert!(matches!(call.await.unwrap(), Err(HostError::Busy(id)) if id == session_id()));
 
     // OpenCode responds to unknown paths with its web page.
-    let call = spawn(&client, |client| async move { client.todo(&scope(), &session_id()).await });
+    let call = spawn(&client, |client| async move { client.todo(&session_id()).await });
     fake.next().await.respond(200, "text/html", "<!doctype html>");
     let error = call.await.unwrap().unwrap_err().to_string();
     assert!(error.contains("web page") && error.contains("GET http://"), "{error}");
@@ -235,9 +261,10 @@ async fn session_queries_use_wire_parameters() {
 async fn a_page_before_a_message_needs_its_time() {
     let mut fake = Fake::start(Kind::OpenCode).await;
     let client = fake.client();
+    session_is_known(&mut fake, &client).await;
     let call = spawn(&client, |client| async move {
         let before = Some(MessageId::parse("msg_5").unwrap());
-        client.messages(&scope(), &session_id(), ListMessages { limit: Some(2), before }).await
+        client.messages(&session_id(), ListMessages { limit: Some(2), before }).await
     });
     let request = fake.next().await;
     assert_eq!(request.line(), "GET /session/ses_a/message/msg_5");
@@ -258,11 +285,12 @@ async fn a_page_before_a_message_needs_its_time() {
 async fn bodies_have_the_wire_format() {
     let mut fake = Fake::start(Kind::OpenCode).await;
     let client = fake.client();
+    session_is_known(&mut fake, &client).await;
     let model = ModelRef { variant: Some("high".to_owned()), ..ModelRef::new("test", "test-model") };
     let target = PromptTarget { model: Some(model.clone()), ..PromptTarget::default() };
 
     let input = PromptInput { model: Some(model), ..text("hi") };
-    let call = spawn(&client, |client| async move { client.prompt_async(&scope(), &session_id(), input).await });
+    let call = spawn(&client, |client| async move { client.prompt_async(&session_id(), input).await });
     named(&mut fake).await;
     let request = fake.next().await;
     let id = request.body["messageID"].as_str().unwrap().to_owned();
@@ -276,7 +304,7 @@ async fn bodies_have_the_wire_format() {
     assert_eq!(call.await.unwrap().unwrap().as_str(), id);
 
     let input = CommandInput { command: "init".to_owned(), target: target.clone(), ..CommandInput::default() };
-    let call = spawn(&client, |client| async move { client.command(&scope(), &session_id(), input).await });
+    let call = spawn(&client, |client| async move { client.command(&session_id(), input).await });
     let request = fake.next().await;
     let wanted = json!({"command": "init", "arguments": "", "model": "test/test-model", "variant": "high"});
     assert_eq!((request.line().as_str(), &request.body), ("POST /session/ses_a/command", &wanted));
@@ -284,7 +312,7 @@ async fn bodies_have_the_wire_format() {
     call.await.unwrap().unwrap();
 
     let input = ShellInput { command: "ls".to_owned(), target };
-    let call = spawn(&client, |client| async move { client.shell(&scope(), &session_id(), input).await });
+    let call = spawn(&client, |client| async move { client.shell(&session_id(), input).await });
     fake.next().await.json(200, &session());
     let request = fake.next().await;
     let model = json!({"providerID": "test", "modelID": "test-model"});
@@ -293,7 +321,7 @@ async fn bodies_have_the_wire_format() {
     call.await.unwrap().unwrap();
 
     let change = UpdateSession { archived: Some(Some(7)), ..UpdateSession::default() };
-    let call = spawn(&client, |client| async move { client.update_session(&scope(), &session_id(), change).await });
+    let call = spawn(&client, |client| async move { client.update_session(&session_id(), change).await });
     let request = fake.next().await;
     assert_eq!((request.line().as_str(), &request.body), ("PATCH /session/ses_a", &json!({"time": {"archived": 7}})));
     request.json(200, &session());
@@ -309,15 +337,16 @@ async fn bodies_have_the_wire_format() {
     assert_eq!((found.len(), found[0].line_number, &found[0].matches[..]), (1, 3, &[(0, 2)][..]));
 }
 
-/// Sends a prompt whose response breaks off, to a server that is already known.
+/// Sends a prompt whose response breaks off, to a server that is already known, as is the session.
 async fn broken_prompt(
     fake: &mut Fake,
     client: &Client,
 ) -> (tokio::task::JoinHandle<Result<api::MessageWithParts, HostError>>, Value) {
+    session_is_known(fake, client).await;
     let call = spawn(client, |client| async move { client.config(&scope()).await });
     fake.next().await.json(200, &json!({}));
     call.await.unwrap().unwrap();
-    let call = spawn(client, |client| async move { client.prompt(&scope(), &session_id(), text("hi")).await });
+    let call = spawn(client, |client| async move { client.prompt(&session_id(), text("hi")).await });
     named(fake).await;
     let request = fake.next().await;
     let id = request.body["messageID"].clone();
@@ -360,8 +389,9 @@ async fn opencode_turns_may_be_silent_and_trefoil_turns_may_not() {
     for kind in [Kind::OpenCode, Kind::Trefoil] {
         let mut fake = Fake::start(kind).await;
         let client = fake.client_with(timeouts);
+        session_is_known(&mut fake, &client).await;
         let command = CommandInput { command: "init".to_owned(), ..CommandInput::default() };
-        let call = spawn(&client, |client| async move { client.command(&scope(), &session_id(), command).await });
+        let call = spawn(&client, |client| async move { client.command(&session_id(), command).await });
         let writer = fake.next().await.begin("application/json");
         if kind == Kind::Trefoil {
             let error = call.await.unwrap().unwrap_err().to_string();
@@ -388,9 +418,10 @@ fn node() -> Value {
 async fn subagents_are_inspected_and_controlled() {
     let mut fake = Fake::start(Kind::Trefoil).await;
     let client = fake.client();
+    session_is_known(&mut fake, &client).await;
     client_is_known(&mut fake, &client).await;
 
-    let call = spawn(&client, |client| async move { client.tree(&scope(), &session_id()).await });
+    let call = spawn(&client, |client| async move { client.tree(&session_id()).await });
     let request = fake.next().await;
     assert_eq!(request.line(), "GET /session/ses_a/tree");
     assert_eq!(request.header("x-opencode-directory"), Some("/a%20b/%C3%BC%25"));
@@ -400,7 +431,7 @@ async fn subagents_are_inspected_and_controlled() {
 
     let call = spawn(&client, |client| async move {
         let input = SteerInput { text: Some("Faster".to_owned()), ..SteerInput::default() };
-        client.steer(&scope(), &session_id(), input).await
+        client.steer(&session_id(), input).await
     });
     let request = fake.next().await;
     assert_eq!(request.line(), "POST /session/ses_a/steer");
@@ -409,14 +440,14 @@ async fn subagents_are_inspected_and_controlled() {
     assert_eq!(call.await.unwrap().unwrap().as_str(), "msg_9");
 
     for (paused, verb) in [(true, "pause"), (false, "resume")] {
-        let call = spawn(&client, move |client| async move { client.pause(&scope(), &session_id(), paused).await });
+        let call = spawn(&client, move |client| async move { client.pause(&session_id(), paused).await });
         let request = fake.next().await;
         assert_eq!((request.line(), &request.body), (format!("POST /session/ses_a/{verb}"), &Value::Null));
         request.json(200, &json!(true));
         assert!(call.await.unwrap().unwrap());
     }
 
-    let call = spawn(&client, |client| async move { client.cancel(&scope(), &session_id()).await });
+    let call = spawn(&client, |client| async move { client.cancel(&session_id()).await });
     let request = fake.next().await;
     assert_eq!(request.line(), "POST /session/ses_a/cancel");
     request.json(200, &json!({"sessions": ["ses_a", "ses_b"]}));
@@ -424,7 +455,7 @@ async fn subagents_are_inspected_and_controlled() {
 
     let call = spawn(&client, |client| async move {
         let budget = Budget { steps: Some(5), ..Budget::default() };
-        client.budget(&scope(), &session_id(), budget).await
+        client.budget(&session_id(), budget).await
     });
     let request = fake.next().await;
     assert_eq!((request.line().as_str(), &request.body), ("POST /session/ses_a/budget", &json!({"steps": 5})));
@@ -433,19 +464,19 @@ async fn subagents_are_inspected_and_controlled() {
 
     let worktree =
         json!({"sessionID": "ses_a", "directory": "/w", "branch": "b", "base": "c", "target": "/p", "files": []});
-    let call = spawn(&client, |client| async move { client.worktree_diff(&scope(), &session_id()).await });
+    let call = spawn(&client, |client| async move { client.worktree_diff(&session_id()).await });
     let request = fake.next().await;
     assert_eq!(request.line(), "GET /session/ses_a/worktree");
     let mut diff = worktree.clone();
     diff["patch"] = json!("+x");
     request.json(200, &diff);
     assert_eq!(call.await.unwrap().unwrap().patch, "+x");
-    let call = spawn(&client, |client| async move { client.worktree_merge(&scope(), &session_id()).await });
+    let call = spawn(&client, |client| async move { client.worktree_merge(&session_id()).await });
     let request = fake.next().await;
     assert_eq!(request.line(), "POST /session/ses_a/worktree");
     request.json(200, &worktree);
     assert_eq!(call.await.unwrap().unwrap().branch, "b");
-    let call = spawn(&client, |client| async move { client.worktree_discard(&scope(), &session_id()).await });
+    let call = spawn(&client, |client| async move { client.worktree_discard(&session_id()).await });
     let request = fake.next().await;
     assert_eq!(request.line(), "DELETE /session/ses_a/worktree");
     request.json(404, &json!({"name": "NotFoundError", "data": {"message": "Worktree not found: ses_a"}}));
@@ -453,8 +484,7 @@ async fn subagents_are_inspected_and_controlled() {
     assert!(matches!(&error, HostError::NotFound { what: "worktree", .. }), "{error:?}");
 
     for (background, verb) in [(true, "background"), (false, "foreground")] {
-        let call =
-            spawn(&client, move |client| async move { client.background(&scope(), &session_id(), background).await });
+        let call = spawn(&client, move |client| async move { client.background(&session_id(), background).await });
         let request = fake.next().await;
         assert_eq!(request.line(), format!("POST /experimental/session/ses_a/{verb}"));
         request.json(200, &json!(false));
@@ -466,9 +496,9 @@ async fn subagents_are_inspected_and_controlled() {
 async fn errors_of_subagent_calls_keep_their_meaning() {
     let mut fake = Fake::start(Kind::Trefoil).await;
     let client = fake.client();
+    session_is_known(&mut fake, &client).await;
     client_is_known(&mut fake, &client).await;
-    let call =
-        spawn(&client, |client| async move { client.steer(&scope(), &session_id(), SteerInput::default()).await });
+    let call = spawn(&client, |client| async move { client.steer(&session_id(), SteerInput::default()).await });
     fake.next().await.json(409, &json!({"_tag": "ConflictError", "message": "no turn runs"}));
     let error = call.await.unwrap().unwrap_err();
     assert!(matches!(&error, HostError::Conflict(text) if text == "no turn runs"), "{error:?}");
@@ -481,18 +511,18 @@ async fn opencode_gets_no_request_that_only_trefoil_supports() {
     let mut fake = Fake::start(Kind::OpenCode).await;
     let client = fake.client();
     let call = spawn(&client, |client| async move {
-        let (scope, id) = (scope(), session_id());
+        let id = session_id();
         let secret = SteerInput { text: Some("a secret".to_owned()), ..SteerInput::default() };
         [
-            client.tree(&scope, &id).await.err(),
-            client.steer(&scope, &id, secret).await.err(),
-            client.pause(&scope, &id, true).await.err(),
-            client.cancel(&scope, &id).await.err(),
-            client.budget(&scope, &id, Budget::default()).await.err(),
-            client.background(&scope, &id, false).await.err(),
-            client.worktree_diff(&scope, &id).await.err(),
-            client.worktree_merge(&scope, &id).await.err(),
-            client.worktree_discard(&scope, &id).await.err(),
+            client.tree(&id).await.err(),
+            client.steer(&id, secret).await.err(),
+            client.pause(&id, true).await.err(),
+            client.cancel(&id).await.err(),
+            client.budget(&id, Budget::default()).await.err(),
+            client.background(&id, false).await.err(),
+            client.worktree_diff(&id).await.err(),
+            client.worktree_merge(&id).await.err(),
+            client.worktree_discard(&id).await.err(),
         ]
     });
     for _ in 0..9 {
@@ -504,7 +534,8 @@ async fn opencode_gets_no_request_that_only_trefoil_supports() {
         assert!(matches!(&error, Some(HostError::Unsupported(_))), "{error:?}");
     }
     // OpenCode knows this one.
-    let call = spawn(&client, |client| async move { client.background(&scope(), &session_id(), true).await });
+    session_is_known(&mut fake, &client).await;
+    let call = spawn(&client, |client| async move { client.background(&session_id(), true).await });
     let request = fake.next().await;
     assert_eq!(request.line(), "POST /experimental/session/ses_a/background");
     request.json(200, &json!(true));
@@ -523,8 +554,9 @@ async fn client_is_known(fake: &mut Fake, client: &Client) {
 async fn waiting_prompts_are_those_after_the_last_answer() {
     let mut fake = Fake::start(Kind::Trefoil).await;
     let client = fake.client();
+    session_is_known(&mut fake, &client).await;
     let play = async |fake: &mut Fake, statuses: Value| {
-        let call = spawn(&client, |client| async move { client.waiting(&scope(), &session_id()).await });
+        let call = spawn(&client, |client| async move { client.waiting(&session_id()).await });
         let request: PendingRequest = fake.next().await;
         assert_eq!(request.line(), "GET /session/status");
         request.json(200, &statuses);

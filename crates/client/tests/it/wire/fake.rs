@@ -140,6 +140,11 @@ impl PendingRequest {
         self.respond(status, "application/json", body.to_string());
     }
 
+    /// Responds with JSON, as another kind of server.
+    pub fn json_as(self, kind: Kind, status: u16, body: &Value) {
+        Self { kind, ..self }.json(status, body);
+    }
+
     pub fn respond(self, status: u16, kind: &str, body: impl Into<Body>) {
         let mut response = Response::new(body.into());
         *response.status_mut() = StatusCode::from_u16(status).unwrap();

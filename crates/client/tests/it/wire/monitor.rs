@@ -3,8 +3,9 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use api::{Scope, SessionId};
+use api::{Scope, SessionId, TreeChange, TreeState};
 use serde_json::{Value, json};
 use trefoil_client::{MonitorEvent, SubagentMonitor, TurnOutcome};
 
@@ -139,4 +140,29 @@ async fn a_disposed_directory_is_read_again() {
     }
     assert_eq!(outcome(lab.serve(monitor.next()).await), TurnOutcome::Succeeded);
     assert_eq!(lab.reads, 2);
+}
+
+#[tokio::test]
+async fn a_turn_that_ends_without_an_event_is_found_by_polling() {
+    let (mut lab, monitor) = Lab::open().await;
+    let mut monitor = monitor.with_polling(Duration::from_millis(10));
+    (lab.busy, lab.answer) = (false, answer(Some(3)));
+    assert_eq!(outcome(lab.serve(monitor.next()).await), TurnOutcome::Succeeded);
+    assert_eq!(lab.reads, 2, "when it was opened, and when the statuses differed");
+}
+
+#[tokio::test]
+async fn changes_of_the_root_are_reported_to_those_who_want_them() {
+    let (mut lab, mut monitor) = Lab::open().await;
+    let states = |monitor: &SubagentMonitor| {
+        monitor.tracker().tree().sessions.into_iter().map(|node| node.state).collect::<Vec<_>>()
+    };
+    assert_eq!(states(&monitor), [TreeState::Idle, TreeState::Running]);
+    let status = json!({"sessionID": "ses_root", "status": {"type": "busy"}});
+    let event = json!({"id": "evt_1", "type": "session.status", "properties": status});
+    lab.writer.as_ref().unwrap().event(None, &event).await;
+    let changes = lab.serve(monitor.changed()).await.unwrap();
+    let root = SessionId::parse("ses_root").unwrap();
+    assert!(changes.contains(&TreeChange::Started(root)), "{changes:?}");
+    assert_eq!(states(&monitor), [TreeState::Running, TreeState::Running]);
 }

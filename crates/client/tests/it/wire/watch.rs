@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::fake::{Fake, Kind, PendingRequest, Writer};
-use api::{Cursor, EventBody, Frame, Host, SessionId, WatchItem, WatchScope};
+use api::{
+    Cursor, EventBody, Frame, Host, PermissionId, PermissionReply, PermissionReplyKind, SessionId, WatchItem,
+    WatchScope,
+};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use serde_json::{Value, json};
@@ -119,6 +122,42 @@ async fn a_global_stream_is_unpacked_and_sync_copies_are_skipped() {
     // A consumer ends the stream by dropping it.
     drop(items);
     writer.closed().await;
+}
+
+#[tokio::test]
+async fn events_tell_the_directories_of_sessions_and_requests() {
+    let mut fake = Fake::start(Kind::OpenCode).await;
+    let client = fake.client();
+    let (mut items, writer) = watch_with(client.clone(), &mut fake, WatchScope::All, None).await;
+    let info = json!({"id": "ses_new", "slug": "a", "projectID": "prj", "directory": "/w", "title": "t",
+        "version": "1", "time": {"created": 1, "updated": 1}});
+    let asked = json!({"id": "per_a", "sessionID": "ses_new", "permission": "bash", "patterns": ["ls"],
+        "always": [], "metadata": {}});
+    for payload in [
+        json!({"id": "evt_2", "type": "session.created", "properties": {"sessionID": "ses_new", "info": info}}),
+        json!({"id": "evt_3", "type": "permission.asked", "properties": asked}),
+    ] {
+        writer.event(None, &payload).await;
+        frame(&mut items).await;
+    }
+    let call = tokio::spawn({
+        let client = client.clone();
+        async move { client.todo(&SessionId::parse("ses_new").unwrap()).await }
+    });
+    let request = fake.next().await;
+    let directory = request.header("x-opencode-directory");
+    assert_eq!((request.line().as_str(), directory), ("GET /session/ses_new/todo", Some("/w")));
+    request.json(200, &json!([]));
+    call.await.unwrap().unwrap();
+    let call = tokio::spawn(async move {
+        let reply = PermissionReply { reply: PermissionReplyKind::Once, message: None };
+        client.reply_permission(&PermissionId::parse("per_a").unwrap(), reply).await
+    });
+    let request = fake.next().await;
+    let directory = request.header("x-opencode-directory");
+    assert_eq!((request.line().as_str(), directory), ("POST /permission/per_a/reply", Some("/p")));
+    request.json(200, &json!(true));
+    call.await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ fn risky_values_are_removed() {
         (json!({"experimental": {"continue_loop_on_deny": true}}), json!({}), "experimental"),
         (json!({"references": {"x": "/etc"}}), json!({}), "references"),
         (json!({"brand_new": 1}), json!({}), "brand_new"),
-        (json!({"subagents": {"at_once": 99, "budget": {"cost": 99}}}), json!({}), "subagents raises a limit"),
+        (json!({"subagents": {"max_concurrent": 99, "budget": {"cost": 99}}}), json!({}), "subagents raises a limit"),
         (json!({"ask": {"timeout": 1, "then": "allow"}}), json!({}), "ask decides"),
         (json!({"session": {"max_age_days": 1}}), json!({}), "session deletes"),
         (

@@ -184,3 +184,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn reading_without_asking() {
+    let rules = [Rule::new("*", "*", Action::Allow), Rule::new("read", "*.env", Action::Ask)];
+    let tighten = [Rule::new("read", "keys/*", Action::Deny)];
+    let approved = [Rule::new("read", "a.env", Action::Allow), Rule::new("edit", "*", Action::Allow)];
+    let readable = readable_files([&Level::new(&rules, 0, &[], &tighten)], &approved);
+    let cases = [("x", true), ("b.env", false), ("a.env", true), ("keys/a", false), ("keys/a.env", false)];
+    for (pattern, want) in cases {
+        assert_eq!(readable.without_asking(pattern), want, "{pattern}");
+    }
+    assert!(!Level::default().readable_files().without_asking("x"), "silence asks");
+    assert!(!readable_files([], &[]).without_asking("x"), "no rules at all ask too");
+}

@@ -28,11 +28,11 @@ pub fn ask() -> Value {
 }
 
 pub async fn start(lab: &Lab, session: &SessionId, steps: Value) {
-    lab.engine.prompt_async(&lab.scope, session, prompt(&script(steps))).await.unwrap();
+    lab.engine.prompt_async(session, prompt(&script(steps))).await.unwrap();
 }
 
 pub async fn children(lab: &Lab, session: &SessionId) -> Vec<Session> {
-    lab.engine.children(&lab.scope, session).await.unwrap()
+    lab.engine.children(session).await.unwrap()
 }
 
 pub async fn only_child(lab: &Lab, session: &SessionId) -> Session {
@@ -48,7 +48,7 @@ pub async fn asked(events: &mut Recorder) -> PermissionRequest {
 }
 
 pub async fn answer(lab: &Lab, ask: &PermissionRequest, reply: PermissionReplyKind) {
-    lab.engine.reply_permission(&lab.scope, &ask.id, PermissionReply { reply, message: None }).await.unwrap();
+    lab.engine.reply_permission(&ask.id, PermissionReply { reply, message: None }).await.unwrap();
 }
 
 pub fn output(tool: &ToolPart) -> &str {

@@ -54,7 +54,7 @@ impl Lab {
     }
 
     pub async fn say(&self, session: &SessionId, text: &str) -> MessageWithParts {
-        match tokio::time::timeout(WAIT, self.engine.prompt(&self.scope, session, prompt(text))).await {
+        match tokio::time::timeout(WAIT, self.engine.prompt(session, prompt(text))).await {
             Ok(answer) => answer.unwrap(),
             Err(_) => panic!("no answer within {WAIT:?} to {text}; there is {:#?}", self.messages(session).await),
         }
@@ -74,7 +74,7 @@ impl Lab {
     }
 
     pub async fn messages(&self, session: &SessionId) -> Vec<MessageWithParts> {
-        self.engine.messages(&self.scope, session, api::ListMessages::default()).await.unwrap().messages
+        self.engine.messages(session, api::ListMessages::default()).await.unwrap().messages
     }
 
     /// All tool parts of a session, in order.
@@ -126,6 +126,17 @@ pub fn open_careful_with(project: &TempProject, runners: HashMap<String, Arc<dyn
 pub fn store(project: &TempProject) -> store::Store {
     let dirs = Dirs::from_env(&project.env().into_iter().collect(), &project.home());
     store::Store::open(&dirs.data.join("trefoil.db")).unwrap()
+}
+
+/// Replaces the constraints stored with a session.
+pub fn set_constraints(project: &TempProject, session: &SessionId, constraints: Option<&str>) {
+    let dirs = Dirs::from_env(&project.env().into_iter().collect(), &project.home());
+    let database = rusqlite::Connection::open(dirs.data.join("trefoil.db")).unwrap();
+    database.busy_timeout(WAIT).unwrap();
+    let changed = database
+        .execute("UPDATE session SET data = ?2 WHERE id = ?1", rusqlite::params![session.as_str(), constraints])
+        .unwrap();
+    assert_eq!(changed, 1);
 }
 
 fn open_as(

@@ -1,6 +1,6 @@
 //! Agents, commands and skills.
 
-use api::{Agent, Command, Host as _, Skill};
+use api::{Agent, CatalogHost as _, Command, Skill};
 use axum::http::Method;
 
 use crate::error::Error;
@@ -26,19 +26,17 @@ pub fn operations() -> Vec<Operation> {
 }
 
 async fn agents(request: Request) -> Result<JsonReply<Vec<Agent>>, Error> {
-    Ok(JsonReply(request.state.engine.agents(&request.scope).await?))
+    Ok(JsonReply(request.engine.agents(&request.scope).await?))
 }
 
 async fn commands(request: Request) -> Result<JsonReply<Vec<Command>>, Error> {
-    Ok(JsonReply(request.state.engine.commands(&request.scope).await?))
+    Ok(JsonReply(request.engine.commands(&request.scope).await?))
 }
 
 async fn session_commands(request: Request<SessionPath>) -> Result<JsonReply<Vec<Command>>, Error> {
-    let (engine, session) = (&request.state.engine, &request.path.session.0);
-    engine.session(&request.scope, session).await?;
-    Ok(JsonReply(engine.session_commands(&request.scope, session).await?))
+    Ok(JsonReply(request.engine.session_commands(&request.path.session.0).await?))
 }
 
 async fn skills(request: Request) -> Result<JsonReply<Vec<Skill>>, Error> {
-    Ok(JsonReply(request.state.engine.skills(&request.scope).await?))
+    Ok(JsonReply(request.engine.skills(&request.scope).await?))
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use api::{Host as _, Json, JsonMap};
+use api::{CatalogHost as _, Json, JsonMap};
 use axum::http::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
@@ -71,18 +71,18 @@ async fn effective_config(state: &State, scope: &api::Scope) -> Result<JsonReply
 
 async fn update(request: Request<NoParams, NoParams, JsonBody<Config>>) -> Result<JsonReply<Config>, Error> {
     // Loads the directory, so that it is among the places that are told of the change.
-    request.state.engine.loaded(&request.scope);
-    let places = request.state.engine.change_config(&request.scope, request.body.0.0).await?;
+    request.engine.loaded(&request.scope);
+    let places = request.engine.change_config(&request.scope, request.body.0.0).await?;
     request.state.announce_reload(&places);
     effective_config(&request.state, &request.scope).await
 }
 
 async fn get_global(request: Request) -> Result<JsonReply<Config>, Error> {
-    Ok(JsonReply(request.state.engine.global_config().await?.into()))
+    Ok(JsonReply(request.engine.global_config().await?.into()))
 }
 
 async fn update_global(request: Request<NoParams, NoParams, JsonBody<Config>>) -> Result<JsonReply<Config>, Error> {
-    let places = request.state.engine.change_global_config(request.body.0.0).await?;
+    let places = request.engine.change_global_config(request.body.0.0).await?;
     request.state.announce_global_reload(&places);
-    Ok(JsonReply(request.state.engine.global_config().await?.into()))
+    Ok(JsonReply(request.engine.global_config().await?.into()))
 }

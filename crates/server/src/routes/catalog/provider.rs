@@ -1,6 +1,6 @@
 //! Providers and their credentials.
 
-use api::{Credential, Host as _, Json, Provider, ProviderSource, Scope};
+use api::{CatalogHost as _, Credential, Json, Provider, ProviderSource, Scope};
 use axum::http::Method;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -65,9 +65,9 @@ struct ProviderList {
 }
 
 async fn list(request: Request) -> Result<JsonReply<ProviderList>, Error> {
-    let mut all = request.state.engine.providers(&request.scope).await?;
+    let mut all = request.engine.providers(&request.scope).await?;
     let connected = all.iter().map(|provider| provider.id.clone()).collect();
-    all.extend(request.state.engine.loaded(&request.scope).connectable.iter().cloned());
+    all.extend(request.engine.loaded(&request.scope).connectable.iter().cloned());
     let default = default_models(&request.state, &request.scope, &all).await;
     Ok(JsonReply(ProviderList { all, default, connected }))
 }
@@ -82,7 +82,7 @@ struct UsableProviders {
 }
 
 async fn usable(request: Request) -> Result<JsonReply<UsableProviders>, Error> {
-    let providers = request.state.engine.providers(&request.scope).await?;
+    let providers = request.engine.providers(&request.scope).await?;
     let default = default_models(&request.state, &request.scope, &providers).await;
     Ok(JsonReply(UsableProviders { providers, default }))
 }
@@ -104,8 +104,8 @@ enum AuthKind {
 }
 
 async fn methods(request: Request) -> Result<JsonReply<IndexMap<String, Vec<AuthMethod>>>, Error> {
-    let connected = request.state.engine.providers(&request.scope).await?;
-    let loaded = request.state.engine.loaded(&request.scope);
+    let connected = request.engine.providers(&request.scope).await?;
+    let loaded = request.engine.loaded(&request.scope);
     // Scripts need no key.
     let with_key = connected.iter().filter(|provider| provider.source != ProviderSource::Custom);
     let method = || vec![AuthMethod { kind: AuthKind::Api, label: "API key" }];
@@ -166,11 +166,11 @@ fn no_login(provider: &str) -> Error {
 }
 
 async fn set(request: Request<ProviderPath, NoParams, JsonBody<Credential>>) -> Result<JsonReply<bool>, Error> {
-    request.state.engine.set_credential(request.path.provider, Some(request.body.0)).await?;
+    request.engine.set_credential(request.path.provider, Some(request.body.0)).await?;
     Ok(JsonReply(true))
 }
 
 async fn remove(request: Request<ProviderPath>) -> Result<JsonReply<bool>, Error> {
-    request.state.engine.set_credential(request.path.provider, None).await?;
+    request.engine.set_credential(request.path.provider, None).await?;
     Ok(JsonReply(true))
 }

@@ -34,7 +34,7 @@ pub fn operations() -> Vec<Operation> {
 struct ToolIds(Vec<String>);
 
 async fn ids(request: Request) -> Result<JsonReply<ToolIds>, Error> {
-    let tools = request.state.engine.tools(&request.scope, None).await;
+    let tools = request.engine.tools(&request.scope, None).await;
     Ok(JsonReply(ToolIds(tools.iter().map(|tool| tool.name().to_owned()).collect())))
 }
 
@@ -62,7 +62,7 @@ struct ModelQuery {
 
 async fn list(request: Request<NoParams, ModelQuery>) -> Result<JsonReply<ToolList>, Error> {
     let model = ModelRef::new(&request.query.provider, &request.query.model);
-    let tools = request.state.engine.tools(&request.scope, Some(&model)).await;
+    let tools = request.engine.tools(&request.scope, Some(&model)).await;
     let items = tools.iter().map(|tool| ToolListItem {
         id: tool.name().to_owned(),
         description: tool.description().to_string(),

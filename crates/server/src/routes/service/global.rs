@@ -5,11 +5,12 @@ use axum::http::{Method, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
+use store::Store;
 
 use crate::error::Error;
 use crate::operation::openapi;
 use crate::operation::request::Request;
-use crate::operation::{JsonReply, Operation, operation};
+use crate::operation::{JsonReply, Operation, RawReply, operation};
 use crate::{OPENCODE_VERSION, State};
 
 pub fn operations() -> Vec<Operation> {
@@ -42,6 +43,11 @@ pub fn check_health(state: &State) -> Result<(), Error> {
     })
 }
 
-async fn get_document(request: Request) -> Result<JsonReply<Json>, Error> {
-    Ok(JsonReply(openapi::document(request.state.router.operations(), &request.state.version)))
+async fn get_document(request: Request) -> Result<RawReply<Json>, Error> {
+    let state = request.state.clone();
+    let build = move |_: &Store| {
+        let document = openapi::document(state.router.operations(), &state.version);
+        serde_json::to_vec(&document).map_err(Error::internal)
+    };
+    Ok(RawReply::json(request.state.engine.store().long_read(build).await?))
 }

@@ -43,12 +43,12 @@ pub fn operations() -> Vec<Operation> {
 }
 
 async fn share(request: Request<SessionPath>) -> Result<NeverReply<Session>, Error> {
-    request.state.engine.session(&request.scope, &request.path.session.0).await?;
+    request.engine.session(&request.path.session.0).await?;
     Err(Error::unsupported(NO_SHARING))
 }
 
 async fn unshare(request: Request<SessionPath>) -> Result<JsonReply<Session>, Error> {
-    let session = request.state.engine.session(&request.scope, &request.path.session.0).await?;
+    let session = request.engine.session(&request.path.session.0).await?;
     if session.share.is_some() {
         return Err(Error::unsupported(NO_SHARING));
     }

@@ -27,7 +27,7 @@ async fn dispose_directory(request: Request) -> Result<JsonReply<bool>, Error> {
 
 async fn dispose_all(request: Request) -> Result<JsonReply<bool>, Error> {
     request.state.terminals.dispose(&request.state, None);
-    let places = request.state.engine.reload_below("/");
+    let places = request.engine.reload_below("/");
     request.state.announce_global_reload(&places);
     Ok(JsonReply(true))
 }

@@ -47,7 +47,7 @@ pub fn operations() -> Vec<Operation> {
 fn forward<P, Q, B>(request: &Request<P, Q, B>, event: EventBody, body: Json) -> Result<JsonReply<bool>, Error> {
     let directory = &request.scope.directory;
     request.state.tui_requests.push(directory, request.parts.uri.path(), body);
-    request.state.publish(directory, &request.state.engine.loaded(&request.scope).project.id, event);
+    request.state.publish(directory, &request.engine.loaded(&request.scope).project.id, event);
     Ok(JsonReply(true))
 }
 
@@ -158,7 +158,7 @@ struct SelectBody {
 
 async fn select_session(request: Request<NoParams, NoParams, JsonBody<SelectBody>>) -> Result<JsonReply<bool>, Error> {
     let session_id = request.body.0.session.0.clone();
-    request.state.engine.session(&request.scope, &session_id).await?;
+    request.engine.session(&session_id).await?;
     let body = serde_json::json!({ "sessionID": session_id });
     forward(&request, EventBody::TuiSessionSelect { session_id }, body)
 }

@@ -2,7 +2,7 @@
 
 use api::{
     Approval, ApprovalId, Host as _, HostError, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest,
-    QuestionId, QuestionRequest, SessionId,
+    QuestionId, QuestionRequest, Scope, SessionId,
 };
 use axum::http::{Method, StatusCode};
 use schemars::JsonSchema;
@@ -100,7 +100,7 @@ struct SavedPermissions {
 }
 
 async fn list_saved(request: Request<NoParams, ProjectQuery>) -> Result<JsonReply<SavedPermissions>, Error> {
-    let approvals = request.state.engine.approvals(request.query.project.as_deref())?;
+    let approvals = request.engine.approvals(request.query.project.as_deref())?;
     Ok(JsonReply(SavedPermissions { data: approvals.into_iter().map(SavedPermission::from).collect() }))
 }
 
@@ -113,13 +113,13 @@ struct SavedPath {
 /// A malformed id names no saved permission, so there is nothing to remove.
 async fn remove_saved(request: Request<SavedPath>) -> Result<NoContent, Error> {
     if let Ok(id) = ApprovalId::parse(&request.path.id) {
-        request.state.engine.revoke(Some(&id)).await?;
+        request.engine.revoke(Some(&id)).await?;
     }
     Ok(NoContent)
 }
 
 async fn permissions(request: Request) -> Result<JsonReply<Vec<PermissionRequest>>, Error> {
-    Ok(JsonReply(request.state.engine.permissions(&request.scope).await?))
+    Ok(JsonReply(request.engine.permissions(&request.scope).await?))
 }
 
 /// A permission request in the path.
@@ -141,7 +141,7 @@ async fn reply(request: Request<PermissionPath, NoParams, JsonBody<ReplyBody>>) 
     let JsonBody(ReplyBody { reply, message }) = request.body;
     let reply = PermissionReply { reply, message };
     let id = request.path.id.0;
-    let replied = request.state.engine.reply_permission(&request.scope, &id, reply).await;
+    let replied = request.engine.reply_permission(&id, reply).await;
     replied.map_err(|error| reply_error("PermissionNotFoundError", id.as_str(), error))?;
     Ok(JsonReply(true))
 }
@@ -164,13 +164,12 @@ struct LegacyReplyBody {
 
 async fn respond(request: Request<LegacyPath, NoParams, JsonBody<LegacyReplyBody>>) -> Result<JsonReply<bool>, Error> {
     let session = request.path.session.0;
-    request.state.engine.session(&request.scope, &session).await?;
+    let scope = Scope::new(request.engine.session(&session).await?.directory);
     let reply = PermissionReply { reply: request.body.0.response, message: None };
     let id = request.path.permission.0;
     // The request of a subagent may be answered in the name of any session above it, and of no other.
-    if let Some(pending) =
-        request.state.engine.permissions(&request.scope).await?.into_iter().find(|pending| pending.id == id)
-        && !request.state.engine.is_within(&pending.session_id, &session)?
+    if let Some(pending) = request.engine.permissions(&scope).await?.into_iter().find(|pending| pending.id == id)
+        && !request.engine.is_within(&pending.session_id, &session)?
     {
         let message =
             format!("Permission request not found: {id} belongs neither to {session} nor to a session below it");
@@ -181,13 +180,13 @@ async fn respond(request: Request<LegacyPath, NoParams, JsonBody<LegacyReplyBody
             message,
         ));
     }
-    let replied = request.state.engine.reply_permission(&request.scope, &id, reply).await;
+    let replied = request.engine.reply_permission(&id, reply).await;
     replied.map_err(|error| reply_error("PermissionNotFoundError", id.as_str(), error))?;
     Ok(JsonReply(true))
 }
 
 async fn questions(request: Request) -> Result<JsonReply<Vec<QuestionRequest>>, Error> {
-    Ok(JsonReply(request.state.engine.questions(&request.scope).await?))
+    Ok(JsonReply(request.engine.questions(&request.scope).await?))
 }
 
 /// A question in the path.
@@ -206,14 +205,14 @@ struct AnswersBody {
 
 async fn answer(request: Request<QuestionPath, NoParams, JsonBody<AnswersBody>>) -> Result<JsonReply<bool>, Error> {
     let id = request.path.id.0;
-    let replied = request.state.engine.reply_question(&request.scope, &id, Some(request.body.0.answers)).await;
+    let replied = request.engine.reply_question(&id, Some(request.body.0.answers)).await;
     replied.map_err(|error| reply_error("QuestionNotFoundError", id.as_str(), error))?;
     Ok(JsonReply(true))
 }
 
 async fn reject(request: Request<QuestionPath>) -> Result<JsonReply<bool>, Error> {
     let id = request.path.id.0;
-    let replied = request.state.engine.reply_question(&request.scope, &id, None).await;
+    let replied = request.engine.reply_question(&id, None).await;
     replied.map_err(|error| reply_error("QuestionNotFoundError", id.as_str(), error))?;
     Ok(JsonReply(true))
 }

@@ -12,7 +12,7 @@ use super::session::whole_number;
 use crate::error::Error;
 use crate::events;
 use crate::operation::request::{JsonBody, NoParams, OptionalJsonBody, ParsedId, Request};
-use crate::operation::{JsonReply, NeverReply, Operation, RawReply, Reply as _, operation};
+use crate::operation::{NeverReply, Operation, RawReply, Reply as _, operation};
 
 /// The page size without a limit, and the largest limit.
 const DEFAULT_LIMIT: usize = 100;
@@ -90,15 +90,15 @@ async fn sessions(request: Request<NoParams, SessionsQuery>) -> Result<RawReply<
         limit: Some(limit + 1),
         ..ListSessions::default()
     };
-    let mut found = request.state.engine.sessions(&request.scope, list).await?;
+    let mut found = request.engine.sessions(&request.scope, list).await?;
     let has_more = found.len() > limit;
     found.truncate(limit);
     let next = found.last().filter(|_| has_more).map(|session| session.time.updated);
-    let projects: IndexMap<String, ProjectSummary> =
-        request.state.engine.projects().await?.into_iter().map(summary).collect();
+    let projects: IndexMap<String, ProjectSummary> = request.engine.projects()?.into_iter().map(summary).collect();
     let with_project =
         |session: Session| GlobalSession { project: projects.get(&session.project_id).cloned(), session };
-    let mut response = JsonReply(found.into_iter().map(with_project).collect::<Vec<_>>()).into_response();
+    let found: Vec<GlobalSession> = found.into_iter().map(with_project).collect();
+    let mut response = RawReply::large(&request.state, found).await?.into_response();
     if let Some(next) = next {
         response.headers_mut().insert("x-next-cursor", HeaderValue::from(next));
     }
@@ -197,27 +197,45 @@ type KnownEvents = IndexMap<String, u64>;
 
 async fn history(
     request: Request<NoParams, NoParams, OptionalJsonBody<KnownEvents>>,
-) -> Result<JsonReply<Vec<LoggedEvent>>, Error> {
-    let (store, known) = (request.state.engine.store().clone(), request.body.0);
-    let read = tokio::task::spawn_blocking(move || read_log(&store, &known)).await;
-    Ok(JsonReply(read.map_err(Error::internal)??))
+) -> Result<RawReply<Vec<LoggedEvent>>, Error> {
+    let mut reader = LogReader { known: request.body.0, events: Vec::new(), bytes: 0, after: 0, is_done: false };
+    while !reader.is_done {
+        let read = move |store: &Store| {
+            reader.read_page(store)?;
+            Ok::<_, StoreError>(reader)
+        };
+        reader = request.state.engine.store().long_read(read).await?;
+    }
+    RawReply::large(&request.state, reader.events).await
 }
 
-fn read_log(store: &Store, known: &KnownEvents) -> Result<Vec<LoggedEvent>, StoreError> {
-    let (mut events, mut bytes, mut at) = (Vec::new(), 0, 0);
-    while events.len() < MAX_EVENTS
-        && bytes < MAX_EVENT_BYTES
-        && let Some((frames, next)) = store.history(at)?
-    {
-        at = next;
+/// Collects the events that a client does not have.
+struct LogReader {
+    known: KnownEvents,
+    events: Vec<LoggedEvent>,
+    bytes: usize,
+    /// Everything up to this sequence number was read.
+    after: u64,
+    /// Whether the log ended, or the response is full.
+    is_done: bool,
+}
+
+impl LogReader {
+    /// Reads the next page of the log.
+    fn read_page(&mut self, store: &Store) -> Result<(), StoreError> {
+        let Some((frames, next)) = store.history(self.after)? else {
+            self.is_done = true;
+            return Ok(());
+        };
+        self.after = next;
         for frame in &frames {
             let (Some(cursor), Some(session)) = (&frame.cursor, &frame.session) else { continue };
-            if known.get(session.as_str()).is_some_and(|last| cursor.seq <= *last) {
+            if self.known.get(session.as_str()).is_some_and(|last| cursor.seq <= *last) {
                 continue;
             }
             if let Some(event) = events::replicated_event(frame) {
-                bytes += frame.json().len();
-                events.push(LoggedEvent {
+                self.bytes += frame.json().len();
+                self.events.push(LoggedEvent {
                     id: cursor.id.clone(),
                     aggregate_id: session.to_string(),
                     seq: cursor.seq,
@@ -226,6 +244,7 @@ fn read_log(store: &Store, known: &KnownEvents) -> Result<Vec<LoggedEvent>, Stor
                 });
             }
         }
+        self.is_done = self.events.len() >= MAX_EVENTS || self.bytes >= MAX_EVENT_BYTES;
+        Ok(())
     }
-    Ok(events)
 }

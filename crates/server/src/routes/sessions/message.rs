@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt as _};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use store::{MessagePages, StoreError};
+use store::{MessagePages, Store, StoreError};
 
 use super::session::{SessionPath, whole_number};
 use crate::error::{Error, RequestPart};
@@ -30,7 +30,7 @@ pub fn operations() -> Vec<Operation> {
     ]
 }
 
-/// A list of up to this many messages is read in one go.
+/// A list of up to this many messages is sent as a whole.
 const SHORT_LIST: usize = 256;
 
 /// Selects messages.
@@ -66,6 +66,7 @@ impl PageCursor {
 
 /// A long list of messages that is being streamed.
 struct MessageList {
+    store: Store,
     pages: MessagePages,
     has_begun: bool,
 }
@@ -91,12 +92,12 @@ impl MessageList {
     fn stream(self, begin: Vec<u8>) -> impl Stream<Item = Result<Bytes, std::io::Error>> {
         let rest = stream::unfold(Some(self), |list| async {
             let mut list = list.filter(|list| !list.pages.is_done())?;
-            let read = move || list.pages.next_page().map(|messages| (list.next_json(&messages), list));
-            Some(match tokio::task::spawn_blocking(read).await.map_err(std::io::Error::other) {
-                Ok(Ok((json, list))) => (Ok(json.into()), Some(list)),
+            let store = list.store.clone();
+            let read = move |_: &Store| list.pages.next_page().map(|messages| (list.next_json(&messages), list));
+            Some(match store.long_read(read).await {
+                Ok((json, list)) => (Ok(json.into()), Some(list)),
                 // Too late for another status: the connection breaks.
-                Ok(Err(error)) => (Err(std::io::Error::other(error)), None),
-                Err(error) => (Err(error), None),
+                Err(error) => (Err(std::io::Error::other(error)), None),
             })
         });
         stream::iter([Ok(begin.into())]).chain(rest)
@@ -113,22 +114,23 @@ async fn list(request: Request<SessionPath, ListQuery>) -> Result<RawReply<Vec<M
         Some(text) => Some(PageCursor::decode(text).ok_or_else(|| bad("Not a cursor of this server"))?.id.0),
     };
     let session = &request.path.session.0;
-    // A short list is read in one go, a long one page by page while the client takes it.
+    // A short list is sent as a whole, a long one page by page while the client takes it.
     let (body, next) = if limit.is_some_and(|limit| limit <= SHORT_LIST) {
-        let page = request.state.engine.messages(&request.scope, session, ListMessages { limit, before }).await?;
+        let page = request.engine.messages(session, ListMessages { limit, before }).await?;
         let first = page.messages.first().filter(|_| page.older.is_some()).map(PageCursor::of);
-        (serde_json::to_vec(&page.messages).map_err(Error::internal)?.into(), first)
+        let serialize = move |_: &Store| serde_json::to_vec(&page.messages).map_err(Error::internal);
+        (request.state.engine.store().long_read(serialize).await?.into(), first)
     } else {
-        request.state.engine.session(&request.scope, session).await?;
-        let (store, session) = (request.state.engine.store().clone(), session.clone());
-        let begin = move || {
-            let mut list =
-                MessageList { pages: store.message_pages(&session, limit, before.as_ref())?, has_begun: false };
+        request.engine.session(session).await?;
+        let session = session.clone();
+        let begin = move |store: &Store| {
+            let pages = store.message_pages(&session, limit, before.as_ref())?;
+            let mut list = MessageList { store: store.clone(), pages, has_begun: false };
             let messages = list.pages.next_page()?;
             let first = messages.first().filter(|_| list.pages.has_older()).map(PageCursor::of);
-            Ok((list.next_json(&messages), first, list))
+            Ok::<_, StoreError>((list.next_json(&messages), first, list))
         };
-        let begun: Result<_, StoreError> = tokio::task::spawn_blocking(begin).await.map_err(Error::internal)?;
+        let begun = request.state.engine.store().long_read(begin).await;
         let (json, first, list) = begun.map_err(|error| match error {
             StoreError::NoMessage { id } => HostError::not_found("message", id.as_str()).into(),
             error => Error::internal(error),
@@ -170,14 +172,15 @@ struct MessagePath {
     message: ParsedId<MessageId>,
 }
 
-async fn get(request: Request<MessagePath>) -> Result<JsonReply<MessageWithParts>, Error> {
+async fn get(request: Request<MessagePath>) -> Result<RawReply<MessageWithParts>, Error> {
     let MessagePath { session, message } = request.path;
-    Ok(JsonReply(request.state.engine.message(&request.scope, &session.0, &message.0).await?))
+    let message = request.engine.message(&session.0, &message.0).await?;
+    RawReply::large(&request.state, message).await
 }
 
 async fn delete(request: Request<MessagePath>) -> Result<JsonReply<bool>, Error> {
     let MessagePath { session, message } = request.path;
-    match request.state.engine.delete_message(&request.scope, &session.0, &message.0).await {
+    match request.engine.delete_message(&session.0, &message.0).await {
         // It is gone, as the client wanted, whoever deleted it.
         Ok(()) | Err(HostError::NotFound { what: "message", .. }) => Ok(JsonReply(true)),
         Err(error) => Err(error.into()),
@@ -210,12 +213,12 @@ async fn update_part(request: Request<PartPath, NoParams, JsonBody<Part>>) -> Re
             return Err(Error::bad_request(RequestPart::Payload, message));
         }
     }
-    Ok(JsonReply(request.state.engine.update_part(&request.scope, part).await?))
+    Ok(JsonReply(request.engine.update_part(part).await?))
 }
 
 async fn delete_part(request: Request<PartPath>) -> Result<JsonReply<bool>, Error> {
     let PartPath { session, message, part } = request.path;
-    match request.state.engine.delete_part(&request.scope, &session.0, &message.0, &part.0).await {
+    match request.engine.delete_part(&session.0, &message.0, &part.0).await {
         // As with a message.
         Ok(()) | Err(HostError::NotFound { what: "message" | "part", .. }) => Ok(JsonReply(true)),
         Err(error) => Err(error.into()),

@@ -99,8 +99,7 @@ async fn list(request: Request<NoParams, ListQuery>) -> Result<RawReply<Vec<Sess
         limit,
         ..ListSessions::default()
     };
-    let rows = request.state.engine.sessions_json(&request.scope, list)?;
-    Ok(RawReply::json(format!("[{}]", rows.join(","))))
+    Ok(RawReply::json(request.engine.sessions_json(&request.scope, list).await?))
 }
 
 /// A new session. Unknown fields are ignored.
@@ -137,15 +136,15 @@ async fn create(
         permission: body.permission,
         workspace_id: body.workspace,
     };
-    Ok(JsonReply(request.state.engine.create_session(&request.scope, input).await?))
+    Ok(JsonReply(request.engine.create_session(&request.scope, input).await?))
 }
 
 async fn status(request: Request) -> Result<JsonReply<IndexMap<SessionId, SessionStatus>>, Error> {
-    Ok(JsonReply(request.state.engine.statuses(&request.scope).await?))
+    Ok(JsonReply(request.engine.statuses(&request.scope).await?))
 }
 
 async fn get(request: Request<SessionPath>) -> Result<JsonReply<Session>, Error> {
-    Ok(JsonReply(request.state.engine.session(&request.scope, &request.path.session.0).await?))
+    Ok(JsonReply(request.engine.session(&request.path.session.0).await?))
 }
 
 /// Changes to a session.
@@ -171,16 +170,17 @@ async fn update(request: Request<SessionPath, NoParams, JsonBody<UpdateBody>>) -
     let archived = body.time.as_ref().and_then(|time| time.archived).map(|at| Some(at as Timestamp));
     let UpdateBody { title, metadata, permission, agent, model, .. } = body;
     let change = UpdateSession { title, metadata, permission, archived, agent, model };
-    Ok(JsonReply(request.state.engine.update_session(&request.scope, &request.path.session.0, change).await?))
+    Ok(JsonReply(request.engine.update_session(&request.path.session.0, change).await?))
 }
 
 async fn delete(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error> {
-    request.state.engine.delete_session(&request.scope, &request.path.session.0).await?;
+    request.engine.delete_session(&request.path.session.0).await?;
     Ok(JsonReply(true))
 }
 
-async fn children(request: Request<SessionPath>) -> Result<JsonReply<Vec<Session>>, Error> {
-    Ok(JsonReply(request.state.engine.children(&request.scope, &request.path.session.0).await?))
+async fn children(request: Request<SessionPath>) -> Result<RawReply<Vec<Session>>, Error> {
+    let children = request.engine.children(&request.path.session.0).await?;
+    RawReply::large(&request.state, children).await
 }
 
 /// Where to end the copy.
@@ -194,10 +194,10 @@ struct ForkBody {
 
 async fn fork(request: Request<SessionPath, NoParams, OptionalJsonBody<ForkBody>>) -> Result<RawReply<Session>, Error> {
     let before = request.body.0.message.map(|id| id.0);
-    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
-    long_running(&request.state, async move { engine.fork_session(&scope, &session, before).await }).await
+    let (engine, session) = (request.engine, request.path.session.0);
+    long_running(&request.state, async move { engine.fork_session(&session, before).await }).await
 }
 
 async fn todo(request: Request<SessionPath>) -> Result<JsonReply<Vec<Todo>>, Error> {
-    Ok(JsonReply(request.state.engine.todo(&request.scope, &request.path.session.0).await?))
+    Ok(JsonReply(request.engine.todo(&request.path.session.0).await?))
 }

@@ -1,7 +1,7 @@
 //! Subagents: the tree of a session, and operations on it. All but one of these operations are Trefoil's own.
 
 use api::{
-    Budget, BudgetState, CancelResult, Event, Host as _, MessageId, PromptPart, SteerInput, Tree, Worktree,
+    Budget, BudgetState, CancelResult, Event, Host as _, MessageId, PromptPart, SteerInput, Tree, WatchScope, Worktree,
     WorktreeDiff,
 };
 use axum::http::Method;
@@ -12,7 +12,7 @@ use super::event::ResumeQuery;
 use super::session::SessionPath;
 use super::turn::long_running;
 use crate::error::Error;
-use crate::events;
+use crate::events::{self, Envelope};
 use crate::operation::request::{JsonBody, NoParams, Request};
 use crate::operation::{EventStream, JsonReply, Operation, RawReply, operation};
 
@@ -75,16 +75,16 @@ pub fn operations() -> Vec<Operation> {
     ]
 }
 
-async fn tree(request: Request<SessionPath>) -> Result<JsonReply<Tree>, Error> {
-    Ok(JsonReply(request.state.engine.tree(&request.scope, &request.path.session.0).await?))
+async fn tree(request: Request<SessionPath>) -> Result<RawReply<Tree>, Error> {
+    let tree = request.engine.tree(&request.path.session.0).await?;
+    RawReply::large(&request.state, tree).await
 }
 
 async fn tree_events(request: Request<SessionPath, ResumeQuery>) -> Result<EventStream<Event>, Error> {
     let after = events::resume_cursor(&request.parts.headers, request.query.after.as_deref());
     let client = request.state.backlog.client_of(&request.parts);
-    Ok(EventStream::new(
-        events::subtree_stream(&request.state, client, &request.scope, request.path.session.0, after).await?,
-    ))
+    let scope = WatchScope::Subtree(request.path.session.0);
+    Ok(EventStream::new(events::stream(&request.state, &request.engine, client, scope, Envelope::Plain, after).await?))
 }
 
 /// A message for a running turn: a text, parts as in a prompt, or both.
@@ -106,17 +106,17 @@ struct SteerResult {
 }
 
 async fn steer(request: Request<SessionPath, NoParams, JsonBody<SteerBody>>) -> Result<JsonReply<SteerResult>, Error> {
-    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
+    let (engine, session) = (request.engine, request.path.session.0);
     let JsonBody(SteerBody { text, parts }) = request.body;
     let input = SteerInput { text, parts };
     // On a task of its own, so that a client that hangs up cannot leave it half done.
-    let sent = tokio::spawn(async move { engine.steer(&scope, &session, input).await });
+    let sent = tokio::spawn(async move { engine.steer(&session, input).await });
     let message = sent.await.map_err(Error::internal)??;
     Ok(JsonReply(SteerResult { message }))
 }
 
 async fn set_paused(request: Request<SessionPath>, paused: bool) -> Result<JsonReply<bool>, Error> {
-    Ok(JsonReply(request.state.engine.pause(&request.scope, &request.path.session.0, paused).await?))
+    Ok(JsonReply(request.engine.pause(&request.path.session.0, paused).await?))
 }
 
 async fn pause(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error> {
@@ -128,12 +128,12 @@ async fn resume(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error>
 }
 
 async fn cancel(request: Request<SessionPath>) -> Result<RawReply<CancelResult>, Error> {
-    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
-    long_running(&request.state, async move { engine.cancel(&scope, &session).await }).await
+    let (engine, session) = (request.engine, request.path.session.0);
+    long_running(&request.state, async move { engine.cancel(&session).await }).await
 }
 
 async fn budget(request: Request<SessionPath, NoParams, JsonBody<Budget>>) -> Result<JsonReply<BudgetState>, Error> {
-    Ok(JsonReply(request.state.engine.budget(&request.scope, &request.path.session.0, request.body.0).await?))
+    Ok(JsonReply(request.engine.budget(&request.path.session.0, request.body.0).await?))
 }
 
 async fn detach(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error> {
@@ -145,19 +145,19 @@ async fn attach(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error>
 }
 
 async fn set_background(request: Request<SessionPath>, background: bool) -> Result<JsonReply<bool>, Error> {
-    Ok(JsonReply(request.state.engine.background(&request.scope, &request.path.session.0, background).await?))
+    Ok(JsonReply(request.engine.background(&request.path.session.0, background).await?))
 }
 
 async fn worktree_diff(request: Request<SessionPath>) -> Result<JsonReply<WorktreeDiff>, Error> {
-    Ok(JsonReply(request.state.engine.worktree_diff(&request.scope, &request.path.session.0).await?))
+    Ok(JsonReply(request.engine.worktree_diff(&request.path.session.0).await?))
 }
 
 async fn merge(request: Request<SessionPath>) -> Result<RawReply<Worktree>, Error> {
-    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
-    long_running(&request.state, async move { engine.worktree_merge(&scope, &session).await }).await
+    let (engine, session) = (request.engine, request.path.session.0);
+    long_running(&request.state, async move { engine.worktree_merge(&session).await }).await
 }
 
 async fn discard(request: Request<SessionPath>) -> Result<RawReply<Worktree>, Error> {
-    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
-    long_running(&request.state, async move { engine.worktree_discard(&scope, &session).await }).await
+    let (engine, session) = (request.engine, request.path.session.0);
+    long_running(&request.state, async move { engine.worktree_discard(&session).await }).await
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{
     CommandInput, FileDiff, Host as _, HostError, MessageId, MessageWithParts, ModelRef, OutputFormat, PartId,
-    PromptInput, PromptPart, PromptTarget, RevertInput, Session, ShellInput, SummarizeInput,
+    PromptInput, PromptPart, PromptTarget, Session, ShellInput, SummarizeInput,
 };
 use axum::body::Body;
 use axum::http::Method;
@@ -33,8 +33,11 @@ const BLANK_INTERVAL: Duration = Duration::from_secs(10);
 /// the time that connections have to finish.
 const PARKING_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Named in the error of what is not offered.
+const UNDO: &str = "Undo";
+
 /// The client chose the id of another message for its own.
-const ID_TAKEN: &[&str] = &["ConflictError"];
+pub const ID_TAKEN: &[&str] = &["ConflictError"];
 
 pub fn operations() -> Vec<Operation> {
     vec![
@@ -86,7 +89,7 @@ pub fn operations() -> Vec<Operation> {
 /// A prompt.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct PromptBody {
+pub struct PromptBody {
     #[serde(rename = "messageID")]
     message: Option<ParsedId<MessageId>>,
     model: Option<ModelRef>,
@@ -120,22 +123,22 @@ impl From<PromptBody> for PromptInput {
 async fn prompt(
     request: Request<SessionPath, NoParams, JsonBody<PromptBody>>,
 ) -> Result<RawReply<MessageWithParts>, Error> {
-    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
+    let (engine, session) = (request.engine, request.path.session.0);
     let input = PromptInput { traceparent: traceparent(&request.parts), ..request.body.0.into() };
-    wait_for_turn(&request.state, async move { engine.prompt(&scope, &session, input).await }).await
+    wait_for_turn(&request.state, async move { engine.prompt(&session, input).await }).await
 }
 
 async fn prompt_async(request: Request<SessionPath, NoParams, JsonBody<PromptBody>>) -> Result<NoContent, Error> {
-    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
+    let (engine, session) = (request.engine, request.path.session.0);
     let input = PromptInput { traceparent: traceparent(&request.parts), ..request.body.0.into() };
     // On a task of its own, so that a client that hangs up cannot leave an accepted prompt without its turn.
-    let sent = tokio::spawn(async move { engine.prompt_async(&scope, &session, input).await });
+    let sent = tokio::spawn(async move { engine.prompt_async(&session, input).await });
     sent.await.map_err(Error::internal)??;
     Ok(NoContent)
 }
 
 /// The trace that the client is in. It is validated where it is used.
-fn traceparent(parts: &Parts) -> Option<String> {
+pub fn traceparent(parts: &Parts) -> Option<String> {
     parts.headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
@@ -158,13 +161,13 @@ struct CommandBody {
 async fn command(
     request: Request<SessionPath, NoParams, JsonBody<CommandBody>>,
 ) -> Result<RawReply<MessageWithParts>, Error> {
-    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
+    let (engine, session) = (request.engine, request.path.session.0);
     let JsonBody(body) = request.body;
     let model = body.model.as_deref().map(parse_model).transpose()?;
     let target =
         PromptTarget { agent: body.agent, model, variant: body.variant, message_id: body.message.map(|id| id.0) };
     let input = CommandInput { command: body.command, arguments: body.arguments, target, parts: body.parts };
-    wait_for_turn(&request.state, async move { engine.command(&scope, &session, input).await }).await
+    wait_for_turn(&request.state, async move { engine.command(&session, input).await }).await
 }
 
 fn parse_model(text: &str) -> Result<ModelRef, Error> {
@@ -188,7 +191,7 @@ struct ShellBody {
 async fn shell(
     request: Request<SessionPath, NoParams, JsonBody<ShellBody>>,
 ) -> Result<RawReply<MessageWithParts>, Error> {
-    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
+    let (engine, session) = (request.engine, request.path.session.0);
     let JsonBody(body) = request.body;
     let target = PromptTarget {
         agent: Some(body.agent),
@@ -197,7 +200,7 @@ async fn shell(
         message_id: body.message.map(|id| id.0),
     };
     let input = ShellInput { command: body.command, target };
-    wait_for_turn(&request.state, async move { engine.shell(&scope, &session, input).await }).await
+    wait_for_turn(&request.state, async move { engine.shell(&session, input).await }).await
 }
 
 /// The model that writes AGENTS.md.
@@ -213,34 +216,30 @@ struct InitBody {
 }
 
 async fn init(request: Request<SessionPath, NoParams, JsonBody<InitBody>>) -> Result<RawReply<bool>, Error> {
-    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
+    let (engine, session) = (request.engine, request.path.session.0);
     let JsonBody(body) = request.body;
     let model = ModelRef { provider_id: body.provider, model_id: body.model, variant: None };
     let target = PromptTarget { model: Some(model), message_id: Some(body.message.0), ..PromptTarget::default() };
     let input = CommandInput { command: "init".into(), target, ..CommandInput::default() };
-    wait_for_turn(&request.state, async move { engine.command(&scope, &session, input).await.map(|_| true) }).await
+    wait_for_turn(&request.state, async move { engine.command(&session, input).await.map(|_| true) }).await
 }
 
 async fn abort(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error> {
-    request.state.engine.abort(&request.scope, &request.path.session.0).await?;
+    request.engine.abort(&request.path.session.0).await?;
     Ok(JsonReply(true))
 }
 
 /// Selects a turn.
 #[derive(Debug, Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "there are no diffs, but a query is still checked and documented")]
 struct DiffQuery {
     #[serde(rename = "messageID")]
     message: Option<ParsedId<MessageId>>,
 }
 
-async fn diff(request: Request<SessionPath, DiffQuery>) -> Result<JsonReply<Vec<FileDiff>>, Error> {
-    let message = request.query.message.map(|id| id.0);
-    match request.state.engine.diff(&request.scope, &request.path.session.0, message).await {
-        Ok(diff) => Ok(JsonReply(diff)),
-        // Terminal clients read this for every session they show; a missing diff must not fail them.
-        Err(HostError::Unsupported(_) | HostError::NotFound { .. }) => Ok(JsonReply(Vec::new())),
-        Err(error) => Err(error.into()),
-    }
+/// Terminal clients read this for every session they show, so a diff that nobody makes must not fail them.
+async fn diff(_: Request<SessionPath, DiffQuery>) -> Result<JsonReply<Vec<FileDiff>>, Error> {
+    Ok(JsonReply(Vec::new()))
 }
 
 /// The model that summarises.
@@ -255,17 +254,18 @@ struct SummarizeBody {
 }
 
 async fn summarize(request: Request<SessionPath, NoParams, JsonBody<SummarizeBody>>) -> Result<RawReply<bool>, Error> {
-    let (engine, scope, session) = (request.state.engine.clone(), request.scope, request.path.session.0);
-    engine.session(&scope, &session).await?;
+    let (engine, session) = (request.engine, request.path.session.0);
+    engine.session(&session).await?;
     let JsonBody(body) = request.body;
     let model = ModelRef { provider_id: body.provider, model_id: body.model, variant: None };
     let input = SummarizeInput { model, auto: body.auto.unwrap_or_default() };
-    long_running(&request.state, async move { engine.summarize(&scope, &session, input).await.map(|()| true) }).await
+    long_running(&request.state, async move { engine.summarize(&session, input).await.map(|()| true) }).await
 }
 
 /// The point to revert to.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
+#[expect(dead_code, reason = "a refused body is still checked and documented")]
 struct RevertBody {
     #[serde(rename = "messageID")]
     message: ParsedId<MessageId>,
@@ -274,19 +274,17 @@ struct RevertBody {
 }
 
 async fn revert(request: Request<SessionPath, NoParams, JsonBody<RevertBody>>) -> Result<JsonReply<Session>, Error> {
-    request.state.engine.session(&request.scope, &request.path.session.0).await?;
-    let JsonBody(RevertBody { message, part }) = request.body;
-    let input = RevertInput { message_id: message.0, part_id: part.map(|id| id.0) };
-    Ok(JsonReply(request.state.engine.revert(&request.scope, &request.path.session.0, input).await?))
+    request.engine.session(&request.path.session.0).await?;
+    Err(HostError::Unsupported(UNDO).into())
 }
 
 async fn unrevert(request: Request<SessionPath>) -> Result<JsonReply<Session>, Error> {
-    request.state.engine.session(&request.scope, &request.path.session.0).await?;
-    Ok(JsonReply(request.state.engine.unrevert(&request.scope, &request.path.session.0).await?))
+    request.engine.session(&request.path.session.0).await?;
+    Err(HostError::Unsupported(UNDO).into())
 }
 
 /// Waits for a turn. The response goes out after the turn's events: see [`crate::events::flush`].
-async fn wait_for_turn<T: Serialize + Send + 'static>(
+pub async fn wait_for_turn<T: Serialize + Send + 'static>(
     state: &Arc<State>,
     work: impl Future<Output = Result<T, HostError>> + Send + 'static,
 ) -> Result<RawReply<T>, Error> {

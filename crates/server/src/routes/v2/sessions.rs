@@ -1,9 +1,12 @@
 //! Sessions in the form of the newer API.
 
-use api::{ModelRef, Session, SessionId, SessionRevert, SessionStatus, SessionTokens, Timestamp, Usd};
+use api::{
+    Host as _, HostError, ModelRef, Session, SessionId, SessionRevert, SessionStatus, SessionTokens, Timestamp, Usd,
+};
 use axum::http::{Method, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use engine::Engine;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +16,7 @@ use super::{DataOnly, NamedModel};
 use crate::State;
 use crate::error::{Error, RequestPart};
 use crate::operation::request::{NoParams, Request};
-use crate::operation::{JsonReply, Operation, operation};
+use crate::operation::{JsonReply, Operation, RawReply, operation};
 use crate::routes::sessions::session::{SessionPath, whole_number};
 
 /// The page size without a limit, and the largest limit.
@@ -209,7 +212,7 @@ struct PageCursors {
     next: Option<String>,
 }
 
-async fn list(request: Request<NoParams, ListQuery>) -> Result<JsonReply<SessionPage>, Error> {
+async fn list(request: Request<NoParams, ListQuery>) -> Result<RawReply<SessionPage>, Error> {
     let query = request.query;
     let limit = match whole_number("limit", query.limit)? {
         None => DEFAULT_LIMIT,
@@ -238,10 +241,11 @@ async fn list(request: Request<NoParams, ListQuery>) -> Result<JsonReply<Session
             (filter, None)
         }
     };
-    read_page(&request.state, filter, anchor, limit).map(JsonReply)
+    let page = read_page(&request.state, filter, anchor, limit).await?;
+    RawReply::large(&request.state, page).await
 }
 
-fn read_page(
+async fn read_page(
     state: &State,
     filter: Filter,
     anchor: Option<(SessionId, Direction)>,
@@ -260,7 +264,7 @@ fn read_page(
         limit,
         ..SessionQuery::default()
     };
-    let mut sessions = state.engine.store().sessions(&query)?;
+    let mut sessions = state.engine.store().long_read(move |store| store.sessions(&query)).await?;
     if is_backwards {
         sessions.reverse();
     }
@@ -284,19 +288,22 @@ struct ActiveSession {
 }
 
 async fn active(request: Request) -> Result<JsonReply<DataOnly<IndexMap<SessionId, ActiveSession>>>, Error> {
-    let statuses = request.state.engine.store().statuses()?;
+    let statuses = request.engine.statuses(&request.scope).await?;
     let running = statuses.into_iter().filter(|(_, status)| *status != SessionStatus::Idle);
     Ok(JsonReply(DataOnly { data: running.map(|(id, _)| (id, ActiveSession { kind: "running" })).collect() }))
 }
 
 /// The session in the path. It knows its own directory.
-pub fn session(state: &State, id: &SessionId) -> Result<Session, Error> {
-    state.engine.store().session(id)?.ok_or_else(|| {
-        let message = format!("Session not found: {id}");
-        Error::tagged(StatusCode::NOT_FOUND, SESSION_NOT_FOUND[0], &[("sessionID", id.as_str())], message)
+pub async fn session(engine: &Engine, id: &SessionId) -> Result<Session, Error> {
+    engine.session(id).await.map_err(|error| {
+        if !matches!(error, HostError::NotFound { .. }) {
+            return error.into();
+        }
+        let fields = [("sessionID", id.as_str())];
+        Error::tagged(StatusCode::NOT_FOUND, SESSION_NOT_FOUND[0], &fields, error.to_string())
     })
 }
 
 async fn get(request: Request<SessionPath>) -> Result<JsonReply<DataOnly<SessionInfo>>, Error> {
-    Ok(JsonReply(DataOnly { data: session(&request.state, &request.path.session.0)?.into() }))
+    Ok(JsonReply(DataOnly { data: session(&request.engine, &request.path.session.0).await?.into() }))
 }

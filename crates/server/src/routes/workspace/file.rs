@@ -1,12 +1,12 @@
 //! Files: listing, reading, searching.
 
-use api::{FileContent, FileNode, FindTextMatch, Host as _, HostError, Scope};
+use api::{FileContent, FileNode, FindTextMatch, HostError, Scope, WorkspaceHost as _};
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tools::Entries;
 
-use super::vcs::vcs;
+use super::vcs::git_error;
 use crate::State;
 use crate::error::{Error, RequestPart};
 use crate::operation::request::{NoParams, Request};
@@ -48,12 +48,12 @@ pub fn query_error(error: HostError) -> Error {
 
 async fn list(request: Request<NoParams, PathQuery>) -> Result<TruncatedList<FileNode>, Error> {
     let (list, is_complete) =
-        request.state.engine.list_files(&request.scope, &request.query.path).await.map_err(query_error)?;
+        request.engine.list_files(&request.scope, &request.query.path).await.map_err(query_error)?;
     Ok(TruncatedList { list, missing: if is_complete { Vec::new() } else { vec!["files"] } })
 }
 
 async fn read(request: Request<NoParams, PathQuery>) -> Result<JsonReply<FileContent>, Error> {
-    match request.state.engine.file(&request.scope, &request.query.path).await {
+    match request.engine.file(&request.scope, &request.query.path).await {
         Ok(content) => Ok(JsonReply(content)),
         // As in OpenCode: clients that compare a file with its last commit read deleted ones, too.
         Err(HostError::NotFound { .. }) => Ok(JsonReply(FileContent::text(String::new()))),
@@ -62,15 +62,7 @@ async fn read(request: Request<NoParams, PathQuery>) -> Result<JsonReply<FileCon
 }
 
 async fn status(request: Request) -> Result<TruncatedList<api::FileStatus>, Error> {
-    let Some(vcs) = vcs(&request.state, &request.scope) else { return Ok(TruncatedList::default()) };
-    let status = |changed: crate::git::vcs::FileStatus| api::FileStatus {
-        path: changed.file,
-        added: changed.additions,
-        removed: changed.deletions,
-        status: changed.status,
-    };
-    let TruncatedList { list, missing } = vcs.status().await?;
-    Ok(TruncatedList { list: list.into_iter().map(status).collect(), missing })
+    Ok(request.state.engine.vcs_status(&request.scope).await.map_err(git_error)?.into())
 }
 
 /// A regular expression to search for.
@@ -128,7 +120,7 @@ impl From<FindTextMatch> for TextMatch {
 async fn text(request: Request<NoParams, PatternQuery>) -> Result<JsonReply<Vec<TextMatch>>, Error> {
     check_length("pattern", &request.query.pattern)?;
     let found =
-        request.state.engine.find_text(&request.scope, &request.query.pattern, MAX_LINES).await.map_err(query_error)?;
+        request.engine.find_text(&request.scope, &request.query.pattern, MAX_LINES).await.map_err(query_error)?;
     Ok(JsonReply(found.into_iter().map(TextMatch::from).collect()))
 }
 

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use api::{Host as _, Project, ProjectCommands, ProjectIcon};
+use api::{CatalogHost as _, HostError, Project, ProjectCommands, ProjectIcon, WorktreeRemoval};
 use axum::http::{Method, StatusCode};
 use engine::UpdateProject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::vcs::{NO_REPOSITORY, git_error, refusal};
 use crate::error::Error;
-use crate::git::worktree::{self, WorktreeError, Worktrees};
 use crate::operation::request::{JsonBody, NoParams, OptionalJsonBody, Request};
 use crate::operation::{JsonReply, NoContent, Operation, operation};
 
@@ -63,8 +63,8 @@ pub fn operations() -> Vec<Operation> {
 }
 
 async fn list(request: Request) -> Result<JsonReply<Vec<Project>>, Error> {
-    let mut projects = request.state.engine.projects().await?;
-    let current = request.state.engine.project(&request.scope).await?;
+    let mut projects = request.engine.projects()?;
+    let current = request.engine.project(&request.scope).await?;
     match projects.iter_mut().find(|project| project.id == current.id) {
         Some(project) => *project = current,
         None => projects.push(current),
@@ -73,19 +73,18 @@ async fn list(request: Request) -> Result<JsonReply<Vec<Project>>, Error> {
 }
 
 async fn current(request: Request) -> Result<JsonReply<Project>, Error> {
-    Ok(JsonReply(request.state.engine.project(&request.scope).await?))
+    Ok(JsonReply(request.engine.project(&request.scope).await?))
 }
 
 async fn init_git(request: Request) -> Result<JsonReply<Project>, Error> {
-    let project = request.state.engine.project(&request.scope).await?;
+    let project = request.engine.project(&request.scope).await?;
     if project.vcs.is_some() {
         return Ok(JsonReply(project));
     }
-    let git = request.state.engine.exec_at(&request.scope).git(&request.scope.directory).writing();
-    git.run(&["init", "--quiet"]).await?;
+    request.engine.vcs_init(&request.scope).await.map_err(git_error)?;
     request.state.dispose(&request.scope);
-    let project = request.state.engine.project(&request.scope).await?;
-    Ok(JsonReply(request.state.engine.put_project(project).await?))
+    let project = request.engine.project(&request.scope).await?;
+    Ok(JsonReply(request.engine.put_project(project).await?))
 }
 
 /// A project in the path.
@@ -107,7 +106,7 @@ struct UpdateBody {
 async fn update(request: Request<ProjectPath, NoParams, JsonBody<UpdateBody>>) -> Result<JsonReply<Project>, Error> {
     let JsonBody(UpdateBody { name, icon, commands }) = request.body;
     let change = UpdateProject { name, icon, commands };
-    Ok(JsonReply(request.state.engine.update_project(&request.scope, &request.path.project, change).await?))
+    Ok(JsonReply(request.engine.update_project(&request.scope, &request.path.project, change).await?))
 }
 
 /// A working tree of a project.
@@ -129,7 +128,7 @@ struct ProjectDirectories(Vec<ProjectDirectory>);
 const COPY_STRATEGY: &str = "git_worktree";
 
 async fn directories(request: Request<ProjectPath>) -> Result<JsonReply<ProjectDirectories>, Error> {
-    let Ok(project) = request.state.engine.project_by_id(&request.scope, &request.path.project) else {
+    let Ok(project) = request.engine.project_by_id(&request.scope, &request.path.project) else {
         return Ok(JsonReply(ProjectDirectories::default()));
     };
     // Everything outside a repository is one project, which has no directory.
@@ -158,7 +157,7 @@ async fn generate_name(
 ) -> Result<JsonReply<GeneratedName>, Error> {
     let context = request.body.0.context.unwrap_or_default();
     let words: Vec<&str> = context.split_whitespace().take(4).collect();
-    let name = Some(worktree::slug(&words.join(" "))).filter(|name| !name.is_empty()).unwrap_or_else(api::slug);
+    let name = Some(engine::worktree_name(&words.join(" "))).filter(|name| !name.is_empty()).unwrap_or_else(api::slug);
     Ok(JsonReply(GeneratedName { name }))
 }
 
@@ -186,20 +185,21 @@ fn copy_error(message: impl Into<String>, is_dirty: bool) -> Error {
     error
 }
 
-fn worktree_error(error: WorktreeError) -> Error {
-    match error {
-        WorktreeError::Host(error) => error.into(),
-        other => copy_error(other.to_string(), matches!(other, WorktreeError::Remove { is_dirty: true, .. })),
-    }
+fn worktree_error(error: HostError) -> Error {
+    refusal(error).map_or_else(Error::from, |why| copy_error(why, false))
 }
 
-async fn worktrees<Q, B>(request: &Request<ProjectPath, Q, B>) -> Result<Worktrees, Error> {
-    let worktrees = Worktrees::for_scope(&request.state, &request.scope).await.map_err(worktree_error)?;
-    if worktrees.project.id != request.path.project {
+/// Refuses a directory that is not in a repository, or in that of another project than the path names.
+async fn check_project<Q, B>(request: &Request<ProjectPath, Q, B>) -> Result<(), Error> {
+    let project = request.state.engine.project(&request.scope).await?;
+    if project.vcs.is_none() {
+        return Err(copy_error(NO_REPOSITORY, false));
+    }
+    if project.id != request.path.project {
         let directory = &request.scope.directory;
         return Err(copy_error(format!("{directory} does not belong to the project {}", request.path.project), false));
     }
-    Ok(worktrees)
+    Ok(())
 }
 
 /// A new copy.
@@ -222,7 +222,7 @@ struct ProjectCopy {
 async fn copy(
     request: Request<ProjectPath, LocationQuery, JsonBody<CopyBody>>,
 ) -> Result<JsonReply<ProjectCopy>, Error> {
-    let worktrees = worktrees(&request).await?;
+    check_project(&request).await?;
     let JsonBody(CopyBody { strategy, directory, name }) = request.body;
     if strategy != COPY_STRATEGY {
         return Err(copy_error(format!("There is no strategy {strategy:?}; use {COPY_STRATEGY:?}"), false));
@@ -231,7 +231,8 @@ async fn copy(
     if !parent.is_absolute() || directory.contains('\0') {
         return Err(copy_error(format!("{directory:?} is not an absolute path"), false));
     }
-    let copy = worktrees.copy_to(parent, name.as_deref()).await.map_err(worktree_error)?;
+    let copied = request.state.engine.copy_project(&request.scope, parent, name.as_deref()).await;
+    let copy = copied.map_err(worktree_error)?;
     Ok(JsonReply(ProjectCopy { directory: copy.to_string_lossy().into_owned() }))
 }
 
@@ -245,13 +246,20 @@ struct RemoveBody {
 }
 
 async fn remove_copy(request: Request<ProjectPath, LocationQuery, JsonBody<RemoveBody>>) -> Result<NoContent, Error> {
-    let worktrees = worktrees(&request).await?;
+    check_project(&request).await?;
     let JsonBody(RemoveBody { directory, force }) = request.body;
-    worktrees.remove(&directory, force).await.map_err(worktree_error)?;
-    Ok(NoContent)
+    let removed = request.state.engine.remove_linked_worktree(&request.scope, &directory, force).await;
+    match removed.map_err(worktree_error)? {
+        WorktreeRemoval::Removed(directory) => {
+            request.state.terminals.dispose(&request.state, Some(&directory));
+            Ok(NoContent)
+        }
+        WorktreeRemoval::HasChanges(why) => Err(copy_error(why, true)),
+    }
 }
 
 async fn refresh(request: Request<ProjectPath, LocationQuery>) -> Result<NoContent, Error> {
-    worktrees(&request).await?.prune().await.map_err(worktree_error)?;
+    check_project(&request).await?;
+    request.state.engine.prune_linked_worktrees(&request.scope).await.map_err(worktree_error)?;
     Ok(NoContent)
 }

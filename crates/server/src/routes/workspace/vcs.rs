@@ -2,18 +2,15 @@
 
 use std::path::Path;
 
-use api::Scope;
+use api::{Branches, DiffBase, FileDiffStatus, FilePatch, FileStatus, HostError, PartialList};
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::State;
 use crate::error::Error;
-use crate::git::vcs::{Branches, DiffBase, FileDiff, FileStatus, Vcs};
 use crate::operation::request::{JsonBody, NoParams, Request};
 use crate::operation::{JsonReply, Operation, Reply, TruncatedList, operation};
-use exec::git::GitError;
 
 pub fn operations() -> Vec<Operation> {
     vec![
@@ -27,18 +24,22 @@ pub fn operations() -> Vec<Operation> {
     ]
 }
 
-/// Git for a directory, if it is in a repository.
-pub fn vcs(state: &State, scope: &Scope) -> Option<Vcs> {
-    let project = &state.engine.loaded(scope).project;
-    project.vcs.as_ref()?;
-    let (exec, scratch) = (state.engine.exec_at(scope), &state.engine.inputs().dirs.cache);
-    Some(Vcs::new(&exec, Path::new(&scope.directory), &project.worktree, scratch))
+/// What clients read if there is no repository.
+pub const NO_REPOSITORY: &str =
+    "There is no git repository here, so there are no worktrees; POST /project/git/init makes one";
+
+/// The reason why git, or the state of a repository, refuses a request; other errors as they are.
+pub fn refusal(error: HostError) -> Result<String, HostError> {
+    match error {
+        HostError::NotFound { what: "git repository", .. } => Ok(NO_REPOSITORY.to_owned()),
+        HostError::Invalid(why) | HostError::Conflict(why) => Ok(why),
+        other => Err(other),
+    }
 }
 
-impl From<GitError> for Error {
-    fn from(error: GitError) -> Self {
-        Self::named(StatusCode::BAD_REQUEST, "BadRequest", error.to_string())
-    }
+/// Reports an error of git as a bad request.
+pub fn git_error(error: HostError) -> Error {
+    refusal(error).map_or_else(Error::from, |why| Error::named(StatusCode::BAD_REQUEST, "BadRequest", why))
 }
 
 /// The directories in use.
@@ -53,8 +54,8 @@ struct Paths {
 }
 
 async fn paths(request: Request) -> Result<JsonReply<Paths>, Error> {
-    let inputs = request.state.engine.inputs();
-    let project = &request.state.engine.loaded(&request.scope).project;
+    let inputs = request.engine.inputs();
+    let project = &request.engine.loaded(&request.scope).project;
     let text = |path: &Path| path.to_string_lossy().into_owned();
     Ok(JsonReply(Paths {
         home: text(&inputs.home),
@@ -66,13 +67,57 @@ async fn paths(request: Request) -> Result<JsonReply<Paths>, Error> {
 }
 
 async fn branches(request: Request) -> Result<JsonReply<Branches>, Error> {
-    let Some(vcs) = vcs(&request.state, &request.scope) else { return Ok(JsonReply(Branches::default())) };
-    Ok(JsonReply(vcs.branches().await?))
+    Ok(JsonReply(request.state.engine.vcs_branches(&request.scope).await.map_err(git_error)?))
 }
 
-async fn status(request: Request) -> Result<TruncatedList<FileStatus>, Error> {
-    let Some(vcs) = vcs(&request.state, &request.scope) else { return Ok(TruncatedList::default()) };
-    Ok(vcs.status().await?)
+/// A changed file.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "VcsFileStatus")]
+struct VcsFileStatus {
+    /// Relative to the root of the working tree.
+    file: String,
+    #[schemars(with = "f64")]
+    additions: u64,
+    #[schemars(with = "f64")]
+    deletions: u64,
+    status: FileDiffStatus,
+}
+
+impl From<FileStatus> for VcsFileStatus {
+    fn from(FileStatus { path, added, removed, status }: FileStatus) -> Self {
+        Self { file: path, additions: added, deletions: removed, status }
+    }
+}
+
+/// A changed file with its patch.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "VcsFileDiff")]
+struct VcsFileDiff {
+    file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+    #[schemars(with = "f64")]
+    additions: u64,
+    #[schemars(with = "f64")]
+    deletions: u64,
+    #[schemars(with = "Option<FileDiffStatus>")]
+    status: FileDiffStatus,
+}
+
+impl From<FilePatch> for VcsFileDiff {
+    fn from(FilePatch { file, patch }: FilePatch) -> Self {
+        let FileStatus { path, added, removed, status } = file;
+        Self { file: path, patch, additions: added, deletions: removed, status }
+    }
+}
+
+/// A list with each element in the form of the wire.
+fn wire_list<T, W: From<T>>(PartialList { list, missing }: PartialList<T>) -> TruncatedList<W> {
+    TruncatedList { list: list.into_iter().map(W::from).collect(), missing }
+}
+
+async fn status(request: Request) -> Result<TruncatedList<VcsFileStatus>, Error> {
+    Ok(wire_list(request.state.engine.vcs_status(&request.scope).await.map_err(git_error)?))
 }
 
 /// Selects the changes.
@@ -92,14 +137,13 @@ enum DiffMode {
     Branch,
 }
 
-async fn diff(request: Request<NoParams, DiffQuery>) -> Result<TruncatedList<FileDiff>, Error> {
+async fn diff(request: Request<NoParams, DiffQuery>) -> Result<TruncatedList<VcsFileDiff>, Error> {
     let base = match request.query.mode {
         DiffMode::Git => DiffBase::Commit,
         DiffMode::Branch => DiffBase::Branch,
     };
     let context = request.query.context.map(|lines| u32::try_from(lines).unwrap_or(u32::MAX));
-    let Some(vcs) = vcs(&request.state, &request.scope) else { return Ok(TruncatedList::default()) };
-    Ok(vcs.diff(base, context).await?)
+    Ok(wire_list(request.state.engine.vcs_diff(&request.scope, base, context).await.map_err(git_error)?))
 }
 
 /// A patch.
@@ -122,8 +166,7 @@ impl Reply for Patch {
 }
 
 async fn raw(request: Request) -> Result<Patch, Error> {
-    let Some(vcs) = vcs(&request.state, &request.scope) else { return Ok(Patch(Vec::new())) };
-    Ok(Patch(vcs.raw_patch().await?))
+    Ok(Patch(request.state.engine.vcs_patch(&request.scope).await.map_err(git_error)?))
 }
 
 /// A patch to apply.
@@ -140,13 +183,13 @@ struct ApplyResult {
 }
 
 async fn apply(request: Request<NoParams, NoParams, JsonBody<ApplyBody>>) -> Result<JsonReply<ApplyResult>, Error> {
-    let Some(vcs) = vcs(&request.state, &request.scope) else {
-        return Err(apply_error("non-git", "There is no git repository here to apply a patch to".to_owned()));
-    };
-    match vcs.apply(request.body.0.patch.as_bytes()).await {
+    match request.state.engine.vcs_apply(&request.scope, request.body.0.patch.as_bytes()).await {
         Ok(()) => Ok(JsonReply(ApplyResult { applied: true })),
-        Err(GitError::Refused(why)) => Err(apply_error("not-clean", why)),
-        Err(error) => Err(error.into()),
+        Err(HostError::NotFound { what: "git repository", .. }) => {
+            Err(apply_error("non-git", "There is no git repository here to apply a patch to".to_owned()))
+        }
+        Err(HostError::Conflict(why)) => Err(apply_error("not-clean", why)),
+        Err(error) => Err(git_error(error)),
     }
 }
 

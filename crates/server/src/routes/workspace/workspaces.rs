@@ -1,12 +1,13 @@
 //! Workspaces, and moving sessions.
 
-use api::{HostError, Json, SessionId};
+use api::{CreateWorkspace, HostError, Json, SessionId, Workspace};
 use axum::http::{Method, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::vcs::refusal;
+use super::worktree::{REMOVE_FAILED, worktree_error};
 use crate::error::{Error, RequestPart};
-use crate::git::workspace::{self, WORKTREE, Workspace};
 use crate::operation::request::{JsonBody, NoParams, ParsedId, Request, normalize_path};
 use crate::operation::{JsonReply, NoContent, Operation, operation};
 
@@ -82,11 +83,11 @@ struct Adapter {
 
 async fn adapters(_: Request) -> Result<JsonReply<Vec<Adapter>>, Error> {
     let description = "A linked git working tree with a branch of its own";
-    Ok(JsonReply(vec![Adapter { kind: WORKTREE, name: "Worktree", description }]))
+    Ok(JsonReply(vec![Adapter { kind: Workspace::WORKTREE, name: "Worktree", description }]))
 }
 
 async fn list(request: Request) -> Result<JsonReply<Vec<Workspace>>, Error> {
-    Ok(JsonReply(workspace::list(&request.state, &request.scope).await?))
+    Ok(JsonReply(request.state.engine.workspaces(&request.scope).await?))
 }
 
 /// A new workspace.
@@ -119,12 +120,16 @@ impl std::str::FromStr for WorkspaceId {
 
 async fn create(request: Request<NoParams, NoParams, JsonBody<CreateBody>>) -> Result<JsonReply<Workspace>, Error> {
     let JsonBody(CreateBody { id, kind, branch, extra }) = request.body;
-    let new = workspace::NewWorkspace { id: id.map(|id| id.0.0), kind, branch, extra };
-    Ok(JsonReply(workspace::create(&request.state, &request.scope, new).await?))
+    let new = CreateWorkspace { id: id.map(|id| id.0.0), kind, branch, extra };
+    let created = request.state.engine.create_workspace(&request.scope, new).await;
+    Ok(JsonReply(created.map_err(|error| {
+        let named = |why: String| Error::named(StatusCode::BAD_REQUEST, "WorkspaceCreateError", why);
+        refusal(error).map_or_else(Error::from, named)
+    })?))
 }
 
 async fn remove_stale(request: Request) -> Result<NoContent, Error> {
-    workspace::remove_stale(&request.state, &request.scope).await?;
+    request.state.engine.forget_missing_workspaces(&request.scope).await?;
     Ok(NoContent)
 }
 
@@ -150,11 +155,13 @@ enum ConnectionStatus {
 }
 
 async fn status(request: Request) -> Result<JsonReply<Vec<WorkspaceStatus>>, Error> {
-    let status = |workspace: Workspace| WorkspaceStatus {
-        status: if workspace.exists() { ConnectionStatus::Connected } else { ConnectionStatus::Disconnected },
-        workspace: workspace.id,
+    let engine = &request.state.engine;
+    let status = |workspace: Workspace| {
+        let exists = engine.workspace_exists(&workspace);
+        let status = if exists { ConnectionStatus::Connected } else { ConnectionStatus::Disconnected };
+        WorkspaceStatus { workspace: workspace.id, status }
     };
-    Ok(JsonReply(workspace::list(&request.state, &request.scope).await?.into_iter().map(status).collect()))
+    Ok(JsonReply(engine.workspaces(&request.scope).await?.into_iter().map(status).collect()))
 }
 
 /// A workspace in the path.
@@ -164,7 +171,12 @@ struct WorkspacePath {
 }
 
 async fn remove(request: Request<WorkspacePath>) -> Result<JsonReply<Workspace>, Error> {
-    Ok(JsonReply(workspace::remove(&request.state, &request.path.id.0.0).await?))
+    let removed = request.state.engine.remove_workspace(&request.path.id.0.0).await;
+    let workspace = removed.map_err(|error| worktree_error(REMOVE_FAILED, error))?;
+    if let Some(directory) = &workspace.directory {
+        request.state.terminals.dispose(&request.state, Some(directory));
+    }
+    Ok(JsonReply(workspace))
 }
 
 /// Where to move a session.
@@ -185,8 +197,12 @@ struct WarpBody {
 async fn warp(request: Request<NoParams, NoParams, JsonBody<WarpBody>>) -> Result<NoContent, Error> {
     let JsonBody(WarpBody { id, session, copy_changes }) = request.body;
     let id = id.as_ref().map(|id| id.0.0.as_str());
-    workspace::move_session(&request.state, id, &session.0, copy_changes.unwrap_or_default()).await?;
-    Ok(NoContent)
+    let moved = request.state.engine.move_to_workspace(&session.0, id, copy_changes.unwrap_or_default()).await;
+    match moved {
+        Ok(_) => Ok(NoContent),
+        Err(HostError::Conflict(why)) => Err(Error::named(StatusCode::BAD_REQUEST, "WorkspaceWarpError", why)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Where to move a session.
@@ -218,7 +234,7 @@ async fn move_session(request: Request<NoParams, NoParams, JsonBody<MoveBody>>) 
         let message = format!("Not a directory path: {:?}\n  at [\"destination\"]", destination.directory);
         Error::bad_request(RequestPart::Payload, message)
     })?;
-    match request.state.engine.move_session(&session.0, &directory, None).await {
+    match request.engine.move_session(&session.0, &directory, None).await {
         Ok(_) => Ok(NoContent),
         Err(error @ HostError::Failed(_)) => Err(error.into()),
         Err(error) => Err(refused(error.to_string())),

@@ -1,11 +1,12 @@
 //! Linked worktrees.
 
-use axum::http::Method;
+use api::{HostError, LinkedWorktree, WorktreeRemoval};
+use axum::http::{Method, StatusCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::vcs::{NO_REPOSITORY, refusal};
 use crate::error::Error;
-use crate::git::worktree::{Worktree, WorktreeError, Worktrees};
 use crate::operation::request::{JsonBody, NoParams, OptionalJsonBody, Request};
 use crate::operation::{JsonReply, Operation, operation};
 
@@ -31,12 +32,20 @@ pub fn operations() -> Vec<Operation> {
     ]
 }
 
-async fn list(request: Request) -> Result<JsonReply<Vec<String>>, Error> {
-    match Worktrees::for_scope(&request.state, &request.scope).await {
-        Ok(worktrees) => Ok(JsonReply(worktrees.project.sandboxes)),
-        Err(WorktreeError::NotGit) => Ok(JsonReply(Vec::new())),
-        Err(error) => Err(error.into()),
+/// Gives a refusal the name that clients know.
+pub fn worktree_error(name: &str, error: HostError) -> Error {
+    let named = |name: &str, why: String| Error::named(StatusCode::BAD_REQUEST, name, why);
+    if matches!(error, HostError::NotFound { what: "git repository", .. }) {
+        return named("WorktreeNotGitError", NO_REPOSITORY.to_owned());
     }
+    refusal(error).map_or_else(Error::from, |why| named(name, why))
+}
+
+/// The name of the error if a worktree is not removed.
+pub const REMOVE_FAILED: &str = "WorktreeRemoveFailedError";
+
+async fn list(request: Request) -> Result<JsonReply<Vec<String>>, Error> {
+    Ok(JsonReply(request.state.engine.linked_worktrees(&request.scope).await?))
 }
 
 /// A new worktree.
@@ -51,12 +60,11 @@ struct CreateBody {
 
 async fn create(
     request: Request<NoParams, NoParams, OptionalJsonBody<CreateBody>>,
-) -> Result<JsonReply<Worktree>, Error> {
+) -> Result<JsonReply<LinkedWorktree>, Error> {
     let OptionalJsonBody(CreateBody { name, start_command }) = request.body;
-    let worktrees = Worktrees::for_scope(&request.state, &request.scope).await?;
-    let worktree = worktrees.create(name.as_deref(), None).await?;
-    worktrees.spawn_setup(worktree.clone(), start_command);
-    Ok(JsonReply(worktree))
+    let engine = &request.state.engine;
+    let created = engine.create_linked_worktree(&request.scope, name.as_deref(), start_command).await;
+    Ok(JsonReply(created.map_err(|error| worktree_error("WorktreeCreateFailedError", error))?))
 }
 
 /// The worktree to remove.
@@ -67,8 +75,15 @@ struct RemoveBody {
 }
 
 async fn remove(request: Request<NoParams, NoParams, JsonBody<RemoveBody>>) -> Result<JsonReply<bool>, Error> {
-    Worktrees::for_scope(&request.state, &request.scope).await?.remove(&request.body.0.directory, true).await?;
-    Ok(JsonReply(true))
+    let RemoveBody { directory } = request.body.0;
+    match request.state.engine.remove_linked_worktree(&request.scope, &directory, true).await {
+        Ok(WorktreeRemoval::Removed(directory)) => {
+            request.state.terminals.dispose(&request.state, Some(&directory));
+            Ok(JsonReply(true))
+        }
+        Ok(WorktreeRemoval::HasChanges(why)) => Err(worktree_error(REMOVE_FAILED, HostError::Conflict(why))),
+        Err(error) => Err(worktree_error(REMOVE_FAILED, error)),
+    }
 }
 
 /// The worktree to reset.
@@ -79,6 +94,7 @@ struct ResetBody {
 }
 
 async fn reset(request: Request<NoParams, NoParams, JsonBody<ResetBody>>) -> Result<JsonReply<bool>, Error> {
-    Worktrees::for_scope(&request.state, &request.scope).await?.reset(&request.body.0.directory).await?;
+    let reset = request.state.engine.reset_linked_worktree(&request.scope, &request.body.0.directory).await;
+    reset.map_err(|error| worktree_error("WorktreeResetFailedError", error))?;
     Ok(JsonReply(true))
 }

@@ -11,7 +11,8 @@ const PIECE: usize = 1 << 20;
 
 impl Store {
     /// The next events after a sequence number, oldest first, with the number to continue from; `None` at the end of
-    /// the log. Text deltas are not included.
+    /// the log. Text deltas are not included. At most 256 events, up to about a megabyte: a step of a
+    /// [long read](Self::long_read).
     pub fn history(&self, after: u64) -> Result<Option<(Vec<Frame>, u64)>, StoreError> {
         self.read(|conn| {
             let tip = log::tip(conn)?;

@@ -12,6 +12,9 @@ use crate::sqlite::log;
 use crate::sqlite::read::read_transaction;
 use crate::sqlite::row::{self, int, uint};
 
+/// The most bytes of rows that a list of messages reads on its caller's thread, which takes about 0.3 ms.
+const SHORT_BYTES: usize = 64 << 10;
+
 /// Texts that are newer than their rows. They are taken before the rows are read, so that a row that has ended in
 /// between wins.
 pub(super) type LiveTexts = HashMap<PartId, String>;
@@ -52,6 +55,11 @@ fn with_parts(conn: &Connection, info: Message, texts: &mut LiveTexts) -> Result
     Ok(MessageWithParts { info, parts })
 }
 
+/// The bytes of JSON in a row of messages or parts.
+fn json_bytes(row: &Row<'_>) -> Result<usize, StoreError> {
+    Ok(row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?.len())
+}
+
 /// A message's position in its session.
 pub(super) fn position(conn: &Connection, session: &SessionId, id: &MessageId) -> Result<i64, StoreError> {
     let mut statement = conn.prepare_cached("SELECT position FROM message WHERE id = ?1 AND session = ?2")?;
@@ -67,13 +75,14 @@ pub(crate) fn newest_stamp(conn: &Connection, session: &SessionId) -> Result<IdS
     Ok(found.and_then(|digits| IdStamp::parse(&digits)).unwrap_or_default())
 }
 
+/// Reads a page, unless its rows have more than `max_bytes`.
 fn page(
     conn: &Connection,
     session: &SessionId,
-    limit: Option<usize>,
-    before: Option<&MessageId>,
+    (limit, before): (Option<usize>, Option<&MessageId>),
+    mut max_bytes: usize,
     texts: &mut LiveTexts,
-) -> Result<MessagePage, StoreError> {
+) -> Result<Option<MessagePage>, StoreError> {
     let end = before.map_or(Ok(i64::MAX), |id| position(conn, session, id))?;
     // One more than requested, to see whether there is an older page. A negative limit means all.
     let limit_plus_one = limit.map_or(-1, |limit| int(limit as u64).saturating_add(1));
@@ -88,23 +97,26 @@ fn page(
             older = messages.last().map(|message: &MessageWithParts| message.info.id().clone());
             break;
         }
+        let Some(left) = max_bytes.checked_sub(json_bytes(row)?) else { return Ok(None) };
+        max_bytes = left;
         messages.push(MessageWithParts { info: message_row(row)?, parts: Vec::new() });
         begin = row.get(2)?;
     }
     messages.reverse();
-    add_parts(conn, session, (begin, end), &mut messages, texts)?;
-    Ok(MessagePage { messages, older })
+    let is_complete = add_parts(conn, session, (begin, end), max_bytes, &mut messages, texts)?;
+    Ok(is_complete.then_some(MessagePage { messages, older }))
 }
 
 /// Reads the parts of consecutive messages, from position `begin` up to `end`, in one query. One query per message
-/// would dominate the time to read a long conversation.
+/// would dominate the time to read a long conversation. Returns false if they have more than `max_bytes`.
 fn add_parts(
     conn: &Connection,
     session: &SessionId,
     (begin, end): (i64, i64),
+    mut max_bytes: usize,
     messages: &mut [MessageWithParts],
     texts: &mut LiveTexts,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let mut statement = conn.prepare_cached(
         "SELECT part.id, part.json, message.id FROM message CROSS JOIN part ON part.message = message.id
          WHERE message.session = ?1 AND message.position >= ?2 AND message.position < ?3
@@ -118,29 +130,53 @@ fn add_parts(
         while current.as_ref().is_some_and(|message| message.info.id().as_str() != id) {
             current = messages.next();
         }
+        let Some(left) = max_bytes.checked_sub(json_bytes(row)?) else { return Ok(false) };
+        max_bytes = left;
         if let Some(message) = &mut current {
             message.parts.push(part_row(row, texts)?);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 impl Store {
-    /// Messages of a session with their parts, oldest first: all of them, or the newest `limit` before a message.
+    /// Messages of a session with their parts, oldest first: all of them, or the newest `limit` before a message. Has
+    /// no bound; [`list_messages`](Self::list_messages) holds up nobody.
     pub fn messages(
         &self,
         session: &SessionId,
         limit: Option<usize>,
         before: Option<&MessageId>,
     ) -> Result<MessagePage, StoreError> {
+        Ok(self.messages_within(session, limit, before, usize::MAX)?.unwrap_or_default())
+    }
+
+    /// Like [`messages`](Self::messages), if it is a short read: at most 64 KB of rows.
+    pub(crate) fn short_messages(
+        &self,
+        session: &SessionId,
+        limit: Option<usize>,
+        before: Option<&MessageId>,
+    ) -> Result<Option<MessagePage>, StoreError> {
+        self.messages_within(session, limit, before, SHORT_BYTES)
+    }
+
+    fn messages_within(
+        &self,
+        session: &SessionId,
+        limit: Option<usize>,
+        before: Option<&MessageId>,
+        max_bytes: usize,
+    ) -> Result<Option<MessagePage>, StoreError> {
         let mut texts = self.live_texts(|part| part.head().is_some_and(|head| head.session_id == *session));
         self.read(|conn| {
             let _snapshot = read_transaction(conn)?;
-            page(conn, session, limit, before, &mut texts)
+            page(conn, session, (limit, before), max_bytes, &mut texts)
         })
     }
 
-    /// A message and all later ones of its session, each with the number of the turn that wrote it; 0 if unknown.
+    /// A message and all later ones of its session, each with the number of the turn that wrote it; 0 if unknown. The
+    /// engine reads the messages of one turn this way, whose steps are limited.
     pub fn messages_from(
         &self,
         session: &SessionId,
@@ -161,7 +197,8 @@ impl Store {
         })
     }
 
-    /// The ids of a message and all later ones of its session, or of all its messages.
+    /// The ids of a message and all later ones of its session, or of all its messages. From the index, about 1 µs each;
+    /// a turn asks for those after the last one that it knows.
     pub fn message_ids(&self, session: &SessionId, from: Option<&MessageId>) -> Result<Vec<MessageId>, StoreError> {
         self.read(|conn| {
             let _snapshot = read_transaction(conn)?;
@@ -202,7 +239,7 @@ impl Store {
         })
     }
 
-    /// A message with its parts.
+    /// A message with its parts. Reads rows by key; a message has few parts.
     pub fn message(&self, id: &MessageId) -> Result<Option<MessageWithParts>, StoreError> {
         let mut texts = self.live_texts(|part| part.head().is_some_and(|head| head.message_id == *id));
         self.read(|conn| {
@@ -214,7 +251,8 @@ impl Store {
         })
     }
 
-    /// Calls `visit` with the JSON of every part that contains `text`. Scans all parts.
+    /// Calls `visit` with the JSON of every part that contains `text`. Scans all parts, which takes seconds: for
+    /// clean-up on a thread of its own.
     pub fn for_each_part_containing(&self, text: &str, mut visit: impl FnMut(&str)) -> Result<(), StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare("SELECT json FROM part WHERE instr(json, ?1) > 0")?;

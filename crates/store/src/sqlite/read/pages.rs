@@ -1,6 +1,6 @@
 //! Reads a long conversation in pages, so that nobody holds all of it in memory and no read takes long.
 
-use api::{MessageId, MessageWithParts, SessionId};
+use api::{MessageId, MessagePage, MessageWithParts, SessionId};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::Store;
@@ -46,6 +46,29 @@ impl Store {
         let (store, session, older) = (self.clone(), session.clone(), after.is_some());
         Ok(MessagePages { store, session, after: after.unwrap_or(i64::MIN), end, done: false, older })
     }
+
+    /// Like [`messages`](Self::messages), but holds up nobody: what is short is read at once, everything else page by
+    /// page as [long reads](Self::long_read).
+    pub async fn list_messages(
+        &self,
+        session: &SessionId,
+        limit: Option<usize>,
+        before: Option<&MessageId>,
+    ) -> Result<MessagePage, StoreError> {
+        if let Some(page) = self.short_messages(session, limit, before)? {
+            return Ok(page);
+        }
+        let (session, before) = (session.clone(), before.cloned());
+        let mut pages = self.long_read(move |store| store.message_pages(&session, limit, before.as_ref())).await?;
+        let mut messages = Vec::new();
+        while !pages.is_done() {
+            let page;
+            (pages, page) = pages.read_page().await?;
+            messages.extend(page);
+        }
+        let older = messages.first().filter(|_| pages.has_older()).map(|message| message.info.id().clone());
+        Ok(MessagePage { messages, older })
+    }
 }
 
 /// The position of the message that is `skip` messages before the newest one.
@@ -62,7 +85,8 @@ fn position_from_end(
 }
 
 impl MessagePages {
-    /// Returns the next messages; empty once there are no more.
+    /// Returns the next messages; empty once there are no more. A page has at most 128 messages and ends with the one
+    /// that reaches 512 KB, so it is a step of a [long read](Store::long_read).
     pub fn next_page(&mut self) -> Result<Vec<MessageWithParts>, StoreError> {
         if self.done {
             return Ok(Vec::new());
@@ -74,6 +98,16 @@ impl MessagePages {
             None => self.done = true,
         }
         Ok(page)
+    }
+
+    /// Returns the next messages, and what comes after them. Reads them as a [long read](Store::long_read).
+    pub async fn read_page(mut self) -> Result<(Self, Vec<MessageWithParts>), StoreError> {
+        let store = self.store.clone();
+        let read = move |_: &Store| {
+            let page = self.next_page()?;
+            Ok::<_, StoreError>((self, page))
+        };
+        store.long_read(read).await
     }
 
     /// Whether there are older messages beyond the limit.

@@ -69,6 +69,18 @@ impl Default for SessionQuery {
 }
 
 impl SessionQuery {
+    /// Whether it reads few rows: a short page that comes straight from an index. Any other query may go through all
+    /// sessions, and is a [long read](Store::long_read).
+    pub fn is_short(&self) -> bool {
+        let is_filtered = self.roots
+            || self.unarchived
+            || self.search.is_some()
+            || self.path.is_some()
+            || self.workspace.is_some()
+            || self.creation_order.is_some();
+        self.limit <= DEFAULT_LIMIT && !is_filtered
+    }
+
     /// The statement and its bound values. It has few shapes, so that each is prepared only once.
     fn sql(&self) -> (String, Vec<Value>) {
         let mut sql = String::from("SELECT json, id FROM session WHERE 1");
@@ -173,7 +185,7 @@ impl ToSql for BoundValue<'_> {
 }
 
 impl Store {
-    /// A session.
+    /// A session. One row by key.
     pub fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached("SELECT json FROM session WHERE id = ?1")?;
@@ -182,7 +194,8 @@ impl Store {
         })
     }
 
-    /// Sessions, most recently changed first unless the query says otherwise.
+    /// Sessions, most recently changed first unless the query says otherwise. The query tells whether this is
+    /// [short](SessionQuery::is_short).
     pub fn sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError> {
         let rows = self.read(|conn| query_page(conn, query))?;
         rows.iter().map(|(json, id)| row::json("session", id, json)).collect()
@@ -193,7 +206,7 @@ impl Store {
         Ok(self.read(|conn| query_page(conn, query))?.into_iter().map(|(json, _)| json).collect())
     }
 
-    /// The sessions that a session spawned, oldest first.
+    /// The sessions that a session spawned, oldest first. Has no bound: a [long read](Self::long_read).
     pub fn children(&self, id: &SessionId) -> Result<Vec<Session>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached("SELECT json, id FROM session WHERE parent = ?1 ORDER BY rowid")?;
@@ -207,7 +220,8 @@ impl Store {
         })
     }
 
-    /// The status of every session that is not idle. A session is busy only if the owner of its lease is alive.
+    /// The status of every session that is not idle. A session is busy only if the owner of its lease is alive. A few
+    /// rows for each turn that is running.
     pub fn statuses(&self) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
         let dead = self.dead_owners()?;
         let mut statuses = live_statuses(self.read(status_rows)?, &dead)?;

@@ -1,4 +1,4 @@
-//! Queries for all other rows: inbox, asks, approvals, todo lists, projects, records.
+//! Queries for all other rows: inbox, asks, approvals, todo lists, projects.
 
 use api::{
     Action, Approval, FileVersion, Json, MessageId, PermissionRequest, Project, QuestionRequest, Rule, Ruleset,
@@ -27,6 +27,8 @@ pub struct InboxEntry {
     pub accepted: Timestamp,
     /// Data that the engine stored with it: the hash of a [shared text](crate::SharedText).
     pub data: Option<String>,
+    /// The number of its turn.
+    pub turn: u64,
 }
 
 /// Which asks to list.
@@ -55,15 +57,6 @@ pub struct AskRow {
     pub reply: Option<Json>,
 }
 
-/// A durable value owned by a protocol face or the engine.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Record {
-    /// The value.
-    pub value: Json,
-    /// Its version. Later writes have greater ones, even after a deletion.
-    pub version: u64,
-}
-
 /// Sizes of the log and the database.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -80,11 +73,13 @@ pub struct Stats {
 }
 
 impl Store {
-    /// A session's accepted prompts, in the order they were accepted.
+    /// A session's accepted prompts, in the order they were accepted, without those that are queued for a turn of their
+    /// own and no messages yet.
     pub fn inbox(&self, session: &SessionId) -> Result<Vec<InboxEntry>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
-                "SELECT message, attempts, accepted, data FROM inbox WHERE session = ?1 ORDER BY position",
+                "SELECT message, attempts, accepted, data, turn FROM inbox WHERE session = ?1 AND input IS NULL
+                 ORDER BY position",
             )?;
             let mut rows = statement.query([session.as_str()])?;
             let mut inbox = Vec::new();
@@ -95,18 +90,19 @@ impl Store {
                     attempts: row.get(1)?,
                     accepted: row.get(2)?,
                     data: row.get(3)?,
+                    turn: uint(row.get(4)?),
                 });
             }
             Ok(inbox)
         })
     }
 
-    /// Open permission requests, oldest first.
+    /// Open permission requests, oldest first. A row for each call that waits for an answer.
     pub fn permissions(&self, filter: &AskFilter) -> Result<Vec<PermissionRequest>, StoreError> {
         self.asks(AskKind::Permission, filter)
     }
 
-    /// Open questions, oldest first.
+    /// Open questions, oldest first. A row for each call that waits for an answer.
     pub fn questions(&self, filter: &AskFilter) -> Result<Vec<QuestionRequest>, StoreError> {
         self.asks(AskKind::Question, filter)
     }
@@ -199,7 +195,7 @@ impl Store {
         })
     }
 
-    /// All known projects, in the order of their first use.
+    /// All known projects, in the order of their first use. A row for each repository that was ever opened.
     pub fn projects(&self) -> Result<Vec<Project>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached("SELECT id, json FROM project ORDER BY rowid")?;
@@ -222,25 +218,6 @@ impl Store {
         })
     }
 
-    /// A record.
-    pub fn record(&self, namespace: &str, key: &str) -> Result<Option<Record>, StoreError> {
-        self.read(|conn| {
-            let mut statement =
-                conn.prepare_cached("SELECT json, version FROM record WHERE namespace = ?1 AND key = ?2")?;
-            let row: Option<(String, i64)> =
-                statement.query_row([namespace, key], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-            row.map(|(json, version)| record(key, &json, version)).transpose()
-        })
-    }
-
-    /// The JSON of a record.
-    pub fn record_json(&self, namespace: &str, key: &str) -> Result<Option<String>, StoreError> {
-        self.read(|conn| {
-            let mut statement = conn.prepare_cached("SELECT json FROM record WHERE namespace = ?1 AND key = ?2")?;
-            Ok(statement.query_row([namespace, key], |row| row.get(0)).optional()?)
-        })
-    }
-
     /// A shared text, by its hash.
     pub fn shared(&self, hash: &str) -> Result<Option<String>, StoreError> {
         self.read(|conn| {
@@ -249,23 +226,7 @@ impl Store {
         })
     }
 
-    /// All records of a namespace, ordered by key.
-    pub fn records(&self, namespace: &str) -> Result<Vec<(String, Record)>, StoreError> {
-        self.read(|conn| {
-            let mut statement =
-                conn.prepare_cached("SELECT key, json, version FROM record WHERE namespace = ?1 ORDER BY key")?;
-            let mut rows = statement.query([namespace])?;
-            let mut records = Vec::new();
-            while let Some(row) = rows.next()? {
-                let (key, json): (String, String) = (row.get(0)?, row.get(1)?);
-                let record = record(&key, &json, row.get(2)?)?;
-                records.push((key, record));
-            }
-            Ok(records)
-        })
-    }
-
-    /// Sizes of the log and the database.
+    /// Sizes of the log and the database. Counts all events, which takes milliseconds.
     pub fn stats(&self) -> Result<Stats, StoreError> {
         self.read(|conn| {
             let _snapshot = read_transaction(conn)?;
@@ -282,10 +243,6 @@ impl Store {
             })
         })
     }
-}
-
-fn record(key: &str, json: &str, version: i64) -> Result<Record, StoreError> {
-    Ok(Record { value: row::json("record", key, json)?, version: uint(version) })
 }
 
 fn ask_row(conn: &Connection, id: &str) -> Result<Option<AskRow>, StoreError> {

@@ -108,7 +108,9 @@ fn tree_sessions(conn: &Connection, root: &SessionId) -> Result<Vec<TreeSession>
          SELECT below.id, below.depth, session.parent, session.json, turn.started, turn.ended, turn.error,
                 budget.cost, budget.tokens, budget.steps, budget.seconds, budget.began, {}
          FROM below CROSS JOIN session ON session.rowid = below.number
-         LEFT JOIN ledger ON ledger.session = below.id LEFT JOIN turn ON turn.session = below.id
+         LEFT JOIN ledger ON ledger.session = below.id
+         LEFT JOIN turn ON turn.session = below.id AND turn.number =
+              (SELECT max(number) FROM turn WHERE session = below.id AND started IS NOT NULL)
          LEFT JOIN budget ON budget.session = below.id",
         *SUMS
     ))?;
@@ -165,7 +167,8 @@ fn last_cursor(conn: &Connection) -> Result<Option<Cursor>, StoreError> {
 }
 
 impl Store {
-    /// A session and its descendants with their state; `None` if it does not exist.
+    /// A session and its descendants with their state; `None` if it does not exist. Has no bound: a
+    /// [long read](Self::long_read).
     pub fn tree(&self, root: &SessionId) -> Result<Option<TreeRows>, StoreError> {
         let dead = self.dead_owners()?;
         let read = self.read(|conn| {
@@ -190,7 +193,8 @@ impl Store {
         Ok(Some(TreeRows { sessions, reservations, tools, permissions, questions, cursor }))
     }
 
-    /// A session and its descendants, parents before children. Empty if it does not exist.
+    /// A session and its descendants, parents before children. Empty if it does not exist. About 10 µs for each, for
+    /// callers that then do more with each of them.
     pub fn subtree(&self, root: &SessionId) -> Result<Vec<Session>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(&format!(

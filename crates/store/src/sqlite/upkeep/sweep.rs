@@ -1,9 +1,9 @@
-//! Deletes the rows of deleted sessions in steps. Each step is its own transaction, so that nobody waits long for the
-//! lock. If a crash interrupts it, the session stays in `removed` for the next sweep.
+//! Deletes the rows of deleted sessions, and expired records, in steps. Each step is its own transaction, so that
+//! nobody waits long for the lock. If a crash interrupts it, the session stays in `removed` for the next sweep.
 
 use std::collections::HashMap;
 
-use api::SessionId;
+use api::{SessionId, Timestamp};
 use rusqlite::{Connection, params};
 
 use crate::error::StoreError;
@@ -32,6 +32,8 @@ pub(crate) fn unswept(conn: &Connection) -> Result<Vec<SessionId>, StoreError> {
 /// The progress of a sweep.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sweep {
+    /// Records that expire up to this time are to be deleted.
+    expired: Option<Timestamp>,
     /// The deleted sessions to sweep.
     pub sessions: Vec<String>,
     /// How many of them have no rows left.
@@ -45,8 +47,16 @@ impl Sweep {
         Self { sessions, ..Self::default() }
     }
 
+    /// Deletes the records that have expired by `now`, and nothing else.
+    pub(crate) fn of_records(now: Timestamp) -> Self {
+        Self { expired: Some(now), ..Self::default() }
+    }
+
     /// Does one step inside a transaction. Returns the new progress, or `None` when everything is done.
     pub(crate) fn step(&self, conn: &Connection) -> Result<Option<Self>, StoreError> {
+        if let Some(now) = self.expired {
+            return Ok((delete_expired(conn, now, MAX_ROWS)? == MAX_ROWS).then(|| self.clone()));
+        }
         let mut next = self.clone();
         if let Some(session) = self.sessions.get(self.swept) {
             next.swept += usize::from(delete_rows(conn, session)?);
@@ -69,12 +79,20 @@ impl Sweep {
     }
 }
 
+/// Deletes records that have expired, at most `limit`. Returns how many.
+pub(crate) fn delete_expired(conn: &Connection, now: Timestamp, limit: usize) -> Result<usize, StoreError> {
+    let mut statement = conn.prepare_cached(
+        "DELETE FROM record WHERE (namespace, key) IN (SELECT namespace, key FROM record WHERE expires <= ?1 LIMIT ?2)",
+    )?;
+    Ok(statement.execute(params![now, int(limit as u64)])?)
+}
+
 /// Deletes the shared texts that no row refers to.
 fn delete_unreferenced_texts(conn: &Connection) -> Result<(), StoreError> {
     let mut statement = conn.prepare_cached(
         "DELETE FROM shared WHERE hash NOT IN (
              SELECT data FROM inbox WHERE data IS NOT NULL
-             UNION SELECT trim(json, '\"') FROM record WHERE json LIKE '\"%')",
+             UNION SELECT data FROM session WHERE data IS NOT NULL)",
     )?;
     statement.execute([])?;
     Ok(())
@@ -112,6 +130,10 @@ fn delete_rows(conn: &Connection, session: &str) -> Result<bool, StoreError> {
     }
     for (sql, limit) in [
         ("DELETE FROM ask WHERE id IN (SELECT id FROM ask WHERE session = ?1 LIMIT ?2)", MAX_ROWS),
+        (
+            "DELETE FROM turn WHERE session = ?1 AND number IN (SELECT number FROM turn WHERE session = ?1 LIMIT ?2)",
+            MAX_ROWS,
+        ),
         (
             "DELETE FROM touched WHERE session = ?1 AND path IN (SELECT path FROM touched WHERE session = ?1 LIMIT ?2)",
             MAX_ROWS,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use api::{Approval, ApprovalId, Cursor, Event, EventBody, Frame, IdStamp, MessageId, Session, SessionId};
+use api::{
+    Approval, ApprovalId, Cursor, Event, EventBody, Frame, IdStamp, MessageId, Session, SessionId, Timestamp, TurnId,
+};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -11,10 +13,15 @@ use crate::error::StoreError;
 use crate::sqlite::lease::AcquireOutcome;
 use crate::sqlite::ledger::BudgetExceeded;
 use crate::sqlite::row::{self, int, uint};
-use crate::sqlite::{lease, ledger, log};
+use crate::sqlite::turn::EndOutcome;
+use crate::sqlite::upkeep::sweep;
+use crate::sqlite::{lease, ledger, log, turn};
 
 /// Answers an ask that is still open.
 const ANSWER: &str = "UPDATE ask SET reply = ?2 WHERE id = ?1 AND reply IS NULL";
+
+/// How many expired records go with each write of one that expires, so that they cannot pile up between two sweeps.
+const EXPIRED_PER_WRITE: usize = 2;
 
 /// What a batch wrote.
 #[derive(Debug, Default)]
@@ -34,6 +41,20 @@ pub(crate) struct Applied {
     pub budget_exceeded: Option<(usize, Box<BudgetExceeded>)>,
     /// The lease acquired together with the batch.
     pub claimed: Option<AcquireOutcome>,
+    /// The turn that the batch added a prompt to, or began, and its session.
+    pub turn: Option<(SessionId, u64)>,
+    /// How many changes came before the end of a turn that continues; only those were applied.
+    pub turn_continues: Option<usize>,
+    /// Whether other turns wait after the one that the batch ended.
+    pub more_turns: bool,
+}
+
+impl Applied {
+    /// How many changes of the batch were applied.
+    pub(crate) fn count(&self, batch: &Batch) -> usize {
+        let exceeded = self.budget_exceeded.as_ref().map(|(count, _)| *count);
+        exceeded.or(self.turn_continues).unwrap_or(batch.ops.len())
+    }
 }
 
 pub(crate) fn batch(conn: &Connection, batch: &Batch) -> Result<Applied, StoreError> {
@@ -54,7 +75,16 @@ pub(crate) fn batch(conn: &Connection, batch: &Batch) -> Result<Applied, StoreEr
             applied.budget_exceeded = Some((before, Box::new(exceeded)));
             break;
         }
-        apply(conn, &batch.location, op, &mut applied)?;
+        if let Op::EndTurn(end) = op {
+            match turn::end(conn, end)? {
+                EndOutcome::Ended { more_turns } => applied.more_turns = more_turns,
+                EndOutcome::Continues => {
+                    applied.turn_continues = Some(before);
+                    break;
+                }
+            }
+        }
+        apply(conn, batch, op, &mut applied)?;
     }
     Ok(applied)
 }
@@ -63,39 +93,38 @@ fn run(conn: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<us
     Ok(conn.prepare_cached(sql)?.execute(params)?)
 }
 
-fn apply(conn: &Connection, location: &Location, op: &Op, applied: &mut Applied) -> Result<(), StoreError> {
+fn apply(conn: &Connection, batch: &Batch, op: &Op, applied: &mut Applied) -> Result<(), StoreError> {
+    let location = &batch.location;
     match op {
         Op::Event { event, json, part } => {
             let (id, length) = part.as_ref().map_or((None, None), |(id, length)| (Some(id.as_str()), *length));
-            log_event(conn, location, event, json, (id, length), applied)?;
+            log_event(conn, batch, event, json, (id, length), applied)?;
         }
         Op::Delta(event) => {
             let (directory, project) = (location.directory.clone(), location.project.clone());
-            applied.frames.push(Frame::live(directory, project, event.clone()));
+            applied.frames.push(Frame::live(directory, project, event.clone()).of_turn(location.turn));
         }
         Op::Progress { id, session, length } => {
-            log(conn, location, "", Some(session.as_str()), (Some(id.as_str()), Some(*length)), None, applied)?;
+            let row = LogRow {
+                session: Some(session.as_str()),
+                part: Some(id.as_str()),
+                length: Some(*length),
+                ..LogRow::default()
+            };
+            log(conn, location, &LogRow { turn: location.turn, ..row }, applied)?;
         }
         Op::Status { session, status: Some(json) } => {
             run(
                 conn,
-                "INSERT OR REPLACE INTO status (session, json) VALUES (?1, ?2)",
+                "INSERT INTO status (session, json) VALUES (?1, ?2) ON CONFLICT (session) DO UPDATE SET json = ?2",
                 params![session.as_str(), json],
-            )?;
-            run(
-                conn,
-                "INSERT INTO turn (session, started, number) VALUES (?1, ?2, 1)
-                 ON CONFLICT (session) DO UPDATE SET started = ?2, ended = NULL, error = NULL, number = number + 1
-                 WHERE ended IS NOT NULL",
-                params![session.as_str(), api::now()],
             )?;
         }
         Op::Status { session, status: None } => {
             run(conn, "DELETE FROM status WHERE session = ?1", [session.as_str()])?;
-            run(conn, "UPDATE turn SET ended = ?2 WHERE session = ?1", params![session.as_str(), api::now()])?;
         }
         Op::Session(row) => put_session(conn, row)?,
-        Op::ChangeSession { id, change } => change_session(conn, location, id, change, applied)?,
+        Op::ChangeSession { id, change } => change_session(conn, batch, id, change, applied)?,
         Op::DeleteSession(id) => delete_session(conn, id)?,
         Op::MarkOrphaned(id) => {
             run(
@@ -112,10 +141,13 @@ fn apply(conn: &Connection, location: &Location, op: &Op, applied: &mut Applied)
                 return Err(StoreError::NoSession { id: id.clone() });
             }
         }
-        Op::Message { id, session, json, insert } => message(conn, id, session, json, *insert)?,
+        Op::Message { id, session, json, insert } => {
+            let turn = turn_of(batch, applied, session);
+            message(conn, id, session, turn, json, *insert)?;
+        }
         Op::AnswerEnded { session, error } => {
-            let sql = "UPDATE turn SET error = ?2 WHERE session = ?1 AND error IS NOT ?2";
-            run(conn, sql, params![session.as_str(), error])?;
+            let sql = "UPDATE turn SET error = ?3 WHERE session = ?1 AND number = ?2 AND error IS NOT ?3";
+            run(conn, sql, params![session.as_str(), turn_of(batch, applied, session).map(int), error])?;
         }
         Op::DeleteMessage(id) => {
             run(conn, "DELETE FROM part WHERE message = ?1", [id.as_str()])?;
@@ -144,14 +176,30 @@ fn apply(conn: &Connection, location: &Location, op: &Op, applied: &mut Applied)
                 [text.hash(), text.text()],
             )?;
         }
-        Op::Enqueue { session, message, data } => {
-            run(
-                conn,
-                "INSERT INTO inbox (message, session, attempts, accepted, position, data)
-                 VALUES (?1, ?2, 0, ?3, (SELECT coalesce(max(position), 0) + 1 FROM inbox), ?4)
-                 ON CONFLICT (message) DO NOTHING",
-                params![message.as_str(), session.as_str(), api::now(), data],
-            )?;
+        Op::Enqueue(prompt) => {
+            applied.turn = turn::enqueue(conn, prompt)?.map(|number| (prompt.session.clone(), number));
+        }
+        Op::Promote { queued, message } => applied.turn = turn::promote(conn, queued, message)?,
+        Op::BeginTurn { session, number, is_joinable } => {
+            applied.turn = Some((session.clone(), turn::begin(conn, session, *number, *is_joinable)?));
+        }
+        Op::SuspendTurn { session, number } => turn::suspend(conn, session, *number)?,
+        Op::CancelQueued(turn) => {
+            turn::cancel_queued(conn, turn)?;
+            applied.turn = Some((turn.session.clone(), turn.number));
+        }
+        Op::TurnEvent(session, state) => {
+            if let Some(number) = turn_of(batch, applied, session) {
+                let (session_id, turn_id) = (session.clone(), TurnId::new(session, number));
+                let body = EventBody::SessionTurn { session_id, turn_id, state: *state };
+                log_new_event(conn, batch, body, applied)?;
+            }
+        }
+        Op::SessionData { session, data } => {
+            run(conn, "UPDATE session SET data = ?2 WHERE id = ?1", params![session.as_str(), data])?;
+        }
+        Op::SessionOwner { session, owner } => {
+            run(conn, "UPDATE session SET owner = ?2 WHERE id = ?1", params![session.as_str(), owner])?;
         }
         Op::Dequeue(message) => {
             run(conn, "DELETE FROM inbox WHERE message = ?1", [message.as_str()])?;
@@ -170,7 +218,7 @@ fn apply(conn: &Connection, location: &Location, op: &Op, applied: &mut Applied)
         Op::Answer { id, reply } => answer(conn, id, reply)?,
         Op::AnswerIfOpen { id, reply, event, json } => {
             if run(conn, ANSWER, params![id, reply])? > 0 {
-                log_event(conn, location, event, json, (None, None), applied)?;
+                log_event(conn, batch, event, json, (None, None), applied)?;
             }
         }
         Op::Approve(Approval { id, project_id, directory, permission, pattern, created }) => {
@@ -194,14 +242,16 @@ fn apply(conn: &Connection, location: &Location, op: &Op, applied: &mut Applied)
                 params![id, json],
             )?;
         }
-        Op::Record { namespace, key, value, expect } => {
-            record(conn, (namespace, key), value.as_deref(), *expect, applied)?;
+        Op::Record { namespace, key, value, expect, expires } => {
+            let value = value.as_deref().map(|json| (json, *expires));
+            record(conn, (namespace, key), value, *expect, applied)?;
         }
         Op::RecordIfChanged { namespace, key, value } => {
-            let mut statement = conn.prepare_cached("SELECT json FROM record WHERE namespace = ?1 AND key = ?2")?;
+            let mut statement =
+                conn.prepare_cached("SELECT json FROM record WHERE namespace = ?1 AND key = ?2 AND expires IS NULL")?;
             let known: Option<String> = statement.query_row([namespace, key], |row| row.get(0)).optional()?;
             if known.as_ref() != Some(value) {
-                record(conn, (namespace, key), Some(value), None, applied)?;
+                record(conn, (namespace, key), Some((value.as_str(), None)), None, applied)?;
             }
         }
         Op::Release(lease) => {
@@ -222,8 +272,8 @@ fn apply(conn: &Connection, location: &Location, op: &Op, applied: &mut Applied)
                        SELECT ?2, path, hash FROM file_version WHERE session = ?1";
             run(conn, sql, params![from.as_str(), to.as_str()])?;
         }
-        // Handled by the caller, because it decides whether the rest is applied.
-        Op::Reserve(_) => {}
+        // Handled by the caller, because they decide whether the rest is applied.
+        Op::Reserve(_) | Op::EndTurn(_) => {}
         Op::Spend { id, used } => ledger::spend(conn, id, used)?,
         Op::Budget { session, budget, is_additional } => {
             ledger::set_budget(conn, session, budget.as_ref(), *is_additional)?
@@ -236,8 +286,8 @@ fn put_session(conn: &Connection, row: &SessionRow) -> Result<(), StoreError> {
     let SessionRow { id, project, directory, parent, updated, title, json } = row;
     run(
         conn,
-        "INSERT INTO session (id, project, directory, parent, updated, title, json)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        "INSERT INTO session (id, project, directory, parent, updated, title, json, owner)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, (SELECT owner FROM session WHERE id = ?4))
          ON CONFLICT (id) DO UPDATE SET project = ?2, directory = ?3, parent = ?4, updated = ?5, title = ?6, json = ?7",
         params![id.as_str(), project, directory, parent.as_ref().map(SessionId::as_str), updated, title, json],
     )?;
@@ -246,7 +296,7 @@ fn put_session(conn: &Connection, row: &SessionRow) -> Result<(), StoreError> {
 
 fn change_session(
     conn: &Connection,
-    location: &Location,
+    batch: &Batch,
     id: &SessionId,
     change: &Change,
     applied: &mut Applied,
@@ -258,46 +308,83 @@ fn change_session(
     (change.0)(&mut session);
     let invalid = |error: serde_json::Error| StoreError::Invalid(error.to_string());
     put_session(conn, &SessionRow::new(&session, serde_json::to_string(&session).map_err(invalid)?))?;
-    let event = Arc::new(Event::new(EventBody::session(session)));
-    let json = Bytes::from(serde_json::to_string(&event).map_err(invalid)?);
-    log_event(conn, location, &event, &json, (None, None), applied)
+    log_new_event(conn, batch, EventBody::session(session), applied)
+}
+
+fn log_new_event(conn: &Connection, batch: &Batch, body: EventBody, applied: &mut Applied) -> Result<(), StoreError> {
+    let event = Arc::new(Event::new(body));
+    let json = serde_json::to_string(&event).map_err(|error| StoreError::Invalid(error.to_string()))?;
+    log_event(conn, batch, &event, &Bytes::from(json), (None, None), applied)
 }
 
 fn log_event(
     conn: &Connection,
-    location: &Location,
+    batch: &Batch,
     event: &Arc<Event>,
     json: &Bytes,
-    part: (Option<&str>, Option<usize>),
+    (part, length): (Option<&str>, Option<usize>),
     applied: &mut Applied,
 ) -> Result<(), StoreError> {
+    let turn = turn_of_event(conn, batch, event, applied)?;
     let session = event.body.session_id().map(SessionId::as_str);
     // JSON is always UTF-8; stored as text, any SQLite tool can read it.
     let text = std::str::from_utf8(json).map_err(|error| StoreError::Invalid(error.to_string()))?;
-    log(conn, location, event.id.as_str(), session, part, Some(text), applied)?;
+    let row = LogRow { id: event.id.as_str(), session, turn, part, length, json: Some(text) };
+    log(conn, &batch.location, &row, applied)?;
     let cursor = Cursor { seq: applied.last, id: event.id.clone() };
-    let (directory, project) = (location.directory.clone(), location.project.clone());
-    applied.frames.push(Frame::new(Some(cursor), directory, project, event.clone(), json.clone()));
+    let (directory, project) = (batch.location.directory.clone(), batch.location.project.clone());
+    let frame = Frame::new(Some(cursor), directory, project, event.clone(), json.clone());
+    applied.frames.push(frame.of_turn(turn));
     Ok(())
 }
 
-fn log(
+/// The turn that an event is part of: the batch's own, or for the answer to an ask the one that asked.
+fn turn_of_event(
     conn: &Connection,
-    location: &Location,
-    id: &str,
-    session: Option<&str>,
-    (part, length): (Option<&str>, Option<usize>),
-    json: Option<&str>,
-    applied: &mut Applied,
-) -> Result<(), StoreError> {
+    batch: &Batch,
+    event: &Event,
+    applied: &Applied,
+) -> Result<Option<u64>, StoreError> {
+    let Some(session) = event.body.session_id() else { return Ok(None) };
+    match (turn_of(batch, applied, session), &event.body) {
+        (
+            None,
+            EventBody::PermissionReplied { .. }
+            | EventBody::QuestionReplied { .. }
+            | EventBody::QuestionRejected { .. },
+        ) => turn::running(conn, session),
+        (turn, _) => Ok(turn),
+    }
+}
+
+/// The turn of a session that the batch is part of, or that it has begun or added to.
+fn turn_of(batch: &Batch, applied: &Applied, session: &SessionId) -> Option<u64> {
+    let own = batch.location.turn.filter(|_| batch.fence.as_ref().is_some_and(|lease| lease.session == *session));
+    own.or_else(|| applied.turn.as_ref().filter(|(of, _)| of == session).map(|(_, number)| *number))
+}
+
+/// A row of the log.
+#[derive(Default)]
+struct LogRow<'a> {
+    id: &'a str,
+    session: Option<&'a str>,
+    turn: Option<u64>,
+    part: Option<&'a str>,
+    length: Option<usize>,
+    json: Option<&'a str>,
+}
+
+fn log(conn: &Connection, location: &Location, row: &LogRow<'_>, applied: &mut Applied) -> Result<(), StoreError> {
+    let LogRow { id, session, turn, part, length, json } = row;
     let length = length.map(|length| i64::try_from(length).unwrap_or(i64::MAX));
     let before = applied.total.map_or_else(|| log::total_bytes(conn), Ok)?;
     let bytes = json.map_or(0, str::len) as u64 + log::ROW_OVERHEAD_BYTES;
+    let (directory, project, total) = (&*location.directory, &*location.project, int(before + bytes));
     run(
         conn,
-        "INSERT INTO event (id, session, directory, project, part, length, total, json)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        params![id, session, &*location.directory, &*location.project, part, length, int(before + bytes), json],
+        "INSERT INTO event (id, session, directory, project, part, length, total, json, turn)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        params![id, session, directory, project, part, length, total, json, turn.map(int)],
     )?;
     applied.last = uint(conn.last_insert_rowid());
     applied.logged += 1;
@@ -307,7 +394,14 @@ fn log(
 }
 
 /// Writes a message's row. A new message goes to the end of its session and stores the greatest id stamp up to there.
-fn message(conn: &Connection, id: &MessageId, session: &SessionId, json: &str, insert: bool) -> Result<(), StoreError> {
+fn message(
+    conn: &Connection,
+    id: &MessageId,
+    session: &SessionId,
+    turn: Option<u64>,
+    json: &str,
+    insert: bool,
+) -> Result<(), StoreError> {
     if !insert && run(conn, "UPDATE message SET json = ?2 WHERE id = ?1", params![id.as_str(), json])? > 0 {
         return Ok(());
     }
@@ -316,11 +410,11 @@ fn message(conn: &Connection, id: &MessageId, session: &SessionId, json: &str, i
         conn,
         "INSERT INTO message (id, session, position, stamp, turn, json)
          SELECT ?1, ?2, coalesce(last.position, 0) + 1, max(coalesce(last.stamp, ''), ?3),
-                coalesce((SELECT number FROM turn WHERE session = ?2), 0), ?4
+                ?5, ?4
          FROM (SELECT 1) LEFT JOIN
               (SELECT position, stamp FROM message WHERE session = ?2 ORDER BY position DESC LIMIT 1) AS last
          WHERE true ON CONFLICT DO NOTHING",
-        params![id.as_str(), session.as_str(), stamp, json],
+        params![id.as_str(), session.as_str(), stamp, json, turn.map_or(0, int)],
     )?;
     if new == 0 {
         return Err(StoreError::Exists { id: id.clone() });
@@ -357,30 +451,37 @@ fn answer(conn: &Connection, id: &str, reply: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Writes or deletes a record; `value` is its JSON and when it expires.
 fn record(
     conn: &Connection,
     (namespace, key): (&str, &str),
-    value: Option<&str>,
+    value: Option<(&str, Option<Timestamp>)>,
     expect: Option<u64>,
     applied: &mut Applied,
 ) -> Result<(), StoreError> {
     if let Some(expected) = expect {
-        let mut statement = conn.prepare_cached("SELECT version FROM record WHERE namespace = ?1 AND key = ?2")?;
-        let found = statement.query_row([namespace, key], |row| row.get(0)).optional()?.map_or(0, uint);
+        let mut statement = conn.prepare_cached(
+            "SELECT version FROM record WHERE namespace = ?1 AND key = ?2 AND (expires IS NULL OR expires > ?3)",
+        )?;
+        let found = statement.query_row(params![namespace, key, api::now()], |row| row.get(0)).optional()?;
+        let found = found.map_or(0, uint);
         if found != expected {
             let (namespace, key) = (namespace.to_owned(), key.to_owned());
             return Err(StoreError::Conflict { namespace, key, found, expected });
         }
     }
-    let Some(json) = value else {
+    let Some((json, expires)) = value else {
         run(conn, "DELETE FROM record WHERE namespace = ?1 AND key = ?2", [namespace, key])?;
         return Ok(());
     };
+    if expires.is_some() {
+        sweep::delete_expired(conn, api::now(), EXPIRED_PER_WRITE)?;
+    }
     let version = lease::next_counter(conn, "record")?;
     run(
         conn,
-        "INSERT OR REPLACE INTO record (namespace, key, version, json) VALUES (?1, ?2, ?3, ?4)",
-        params![namespace, key, int(version), json],
+        "INSERT OR REPLACE INTO record (namespace, key, version, json, expires) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![namespace, key, int(version), json, expires],
     )?;
     applied.versions.push(version);
     Ok(())

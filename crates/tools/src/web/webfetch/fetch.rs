@@ -61,7 +61,8 @@ pub(super) async fn get(
     allowed: AddressFilter,
 ) -> Result<Page, FetchError> {
     let asked = url.to_string();
-    let client = client(user_agent, allowed).map_err(|error| FetchError::Failed(asked.clone(), explain(&error)))?;
+    let client = client(user_agent, allowed)
+        .map_err(|error| FetchError::Failed(asked.clone(), ::web::root_cause(&error).to_string()))?;
     for _ in 0..=MAX_REDIRECTS {
         check_literal(&url, allowed)?;
         let request = client.get(url.clone()).header(ACCEPT, accept);
@@ -94,7 +95,8 @@ async fn page(url: Url, answer: reqwest::Response) -> Result<Page, FetchError> {
     let mut body = Vec::new();
     let mut chunks = answer.bytes_stream();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|error| FetchError::Failed(url.to_string(), explain(&error)))?;
+        let chunk =
+            chunk.map_err(|error| FetchError::Failed(url.to_string(), ::web::root_cause(&error).to_string()))?;
         if body.len() + chunk.len() > MAX_BYTES {
             return Err(FetchError::TooLarge(url.into()));
         }
@@ -157,14 +159,5 @@ fn refused(url: &Url, error: &reqwest::Error) -> FetchError {
         }
         cause = error.source();
     }
-    FetchError::Failed(url.to_string(), explain(error))
-}
-
-/// The innermost cause, which is the meaningful one.
-fn explain(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
+    FetchError::Failed(url.to_string(), ::web::root_cause(error).to_string())
 }

@@ -130,10 +130,7 @@ fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return format!("it did not answer within {} s", TIMEOUT.as_secs());
     }
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
+    let cause = ::web::root_cause(error);
     match std::ptr::addr_eq(cause, std::ptr::from_ref(error)) {
         true => "it could not be reached".to_owned(),
         false => cause.to_string(),
