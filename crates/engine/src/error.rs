@@ -32,9 +32,10 @@ pub(crate) fn store_error(error: StoreError) -> HostError {
     match &error {
         StoreError::NoSession { id } => HostError::not_found("session", id.as_str()),
         StoreError::NoMessage { id } => HostError::not_found("message", id.as_str()),
-        StoreError::Exists { .. } | StoreError::NotOpen { .. } | StoreError::Conflict { .. } => {
-            HostError::Conflict(error.to_string())
-        }
+        StoreError::Exists { .. }
+        | StoreError::NotOpen { .. }
+        | StoreError::Conflict { .. }
+        | StoreError::Changed { .. } => HostError::Conflict(error.to_string()),
         StoreError::Invalid(_) => HostError::Invalid(error.to_string()),
         StoreError::Database { kind: DatabaseErrorKind::Full, .. } => HostError::Full(error.to_string()),
         StoreError::Overloaded(_) => HostError::Unavailable(error.to_string()),

@@ -12,7 +12,7 @@ pub(crate) mod settings;
 use std::path::Path;
 
 use api::{EventBody, HostError, Project, ProjectCommands, ProjectIcon, Scope, Session, SessionId};
-use store::{Batch, Location};
+use store::{Batch, Location, SessionChange, SessionPlace};
 
 use crate::access::Right;
 use crate::error::store_error;
@@ -109,14 +109,9 @@ impl Engine {
         if instance.project.id != session.project_id {
             return Err(HostError::Invalid(format!("{directory} belongs to another project than {id}")));
         }
-        let (directory, path) = (directory.to_owned(), instance.path());
         let mut batch = Batch::new(&instance.place).durable();
-        batch.change_session(id, move |session| {
-            session.directory.clone_from(&directory);
-            session.path = Some(path.clone());
-            session.workspace_id.clone_from(&workspace);
-            session.time.updated = api::now();
-        });
+        let place = SessionPlace { directory: directory.to_owned(), path: instance.path(), workspace };
+        batch.change_session(id, SessionChange { place: Some(place), is_activity: true, ..SessionChange::default() });
         self.inner.store.commit(batch).await.map_err(store_error)?;
         self.inner.session(id)
     }

@@ -12,16 +12,14 @@ use api::{
     Caller, CreateSession, EventBody, HostError, ListMessages, ListSessions, MessageId, MessagePage, MessageWithParts,
     ModelRef, Part, PartId, Scope, Session, SessionId, SessionStatus, SessionTime, UpdateSession,
 };
-use store::{Batch, SessionQuery, Signal, Store};
+use store::{Batch, SessionChange, SessionQuery, Signal, Store};
 
 use crate::access::Right;
 use crate::ask::rules::Constraints;
 use crate::error::store_error;
 use crate::project::instance::Instance;
 use crate::remote::REMOTE;
-use crate::spending::budget::BLOCKED;
 use crate::spending::ledger::REPORTED;
-use crate::subagent::control::PAUSED;
 use crate::turn::{TurnLocation, title};
 use crate::{Engine, Inner};
 
@@ -172,29 +170,18 @@ impl Inner {
             self.check_model(&instance, &ModelRef::new(&model.provider_id, &model.id)).await?;
         }
         let mut batch = Batch::new(&self.place(&session)).durable();
-        batch.change_session(id, move |session| {
-            if change.agent.is_some() {
-                session.agent.clone_from(&change.agent);
-            }
-            if change.model.is_some() {
-                session.model.clone_from(&change.model);
-            }
-            if let Some(title) = &change.title {
-                session.title.clone_from(title);
-            }
-            if change.metadata.is_some() {
-                session.metadata.clone_from(&change.metadata);
-            }
-            if let Some(rules) = &change.permission {
-                // Later rules win, so a client can add rules without knowing the existing ones.
-                session.permission.get_or_insert_default().extend(rules.iter().cloned());
-                // The only manual change that counts as activity: other rules apply from now on.
-                session.time.updated = api::now();
-            }
-            if let Some(archived) = change.archived {
-                session.time.archived = archived;
-            }
-        });
+        let change = SessionChange {
+            title: change.title,
+            agent: change.agent,
+            model: change.model,
+            metadata: change.metadata,
+            // The only manual change that counts as activity: other rules apply from now on.
+            is_activity: change.permission.is_some(),
+            added_rules: change.permission,
+            archived: change.archived,
+            ..SessionChange::default()
+        };
+        batch.change_session(id, change);
         self.store.commit(batch).await.map_err(store_error)?;
         self.session(id)
     }
@@ -207,8 +194,6 @@ impl Inner {
             let mut batch = Batch::new(&self.place(session)).durable();
             self.drop_worktree(session, &mut batch).await;
             batch.delete_session(&session.id);
-            batch.record(PAUSED, session.id.as_str(), None, None);
-            batch.record(BLOCKED, session.id.as_str(), None, None);
             batch.record(REPORTED, session.id.as_str(), None, None);
             batch.record(title::TITLING, session.id.as_str(), None, None);
             batch.record(REMOTE, session.id.as_str(), None, None);

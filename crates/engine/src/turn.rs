@@ -45,8 +45,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ask::rules::Rules;
 use crate::project::instance::Instance;
-use crate::subagent::task_link::TaskLink;
-use crate::subagent::{control, subtask};
+use crate::subagent::subtask;
 use crate::{Error, Inner, remote};
 pub(crate) use conversation::Conversation;
 use conversation::is_final;
@@ -469,12 +468,12 @@ impl Turn {
             let snapshot = self.store().snapshot(|store| {
                 let Some(user) = conversation.next_prompt(store, self.number())? else {
                     let (has_background_tasks, asks) =
-                        (!TaskLink::background(store)?.is_empty(), self.open_asks(store)?);
+                        (store.has_background_tasks(&self.session_id)?, self.open_asks(store)?);
                     return Ok(TurnSnapshot { has_background_tasks, asks, ..TurnSnapshot::default() });
                 };
                 self.raise_stamp(conversation.stamp());
                 let session = self.session(store)?;
-                let paused = control::is_paused(store, &self.session_id)?;
+                let paused = store.is_lineage_paused(&self.session_id)?;
                 let rules = self.rules_in(store, &session, &user.agent)?;
                 Ok(TurnSnapshot { prompt: Some((user, session, rules)), paused, ..TurnSnapshot::default() })
             });
@@ -501,8 +500,7 @@ impl Turn {
     fn start_title(&self, conversation: &Conversation, user: &UserMessage, session: &Session) {
         if session.parent_id.is_none() && title::is_initial(&session.title) {
             let text = conversation.text_of(&user.id);
-            let (instance, id) = (self.instance.clone(), self.session_id.clone());
-            title::generate(&self.inner, instance, id, text, user.model.clone());
+            title::generate(&self.inner, self.instance.clone(), session, text, user.model.clone());
         }
     }
 

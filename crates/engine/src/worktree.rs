@@ -1,8 +1,8 @@
 //! Subagents that work in a git worktree of their own, so that several can change the same files at once and nothing
 //! reaches the caller's tree unasked.
 //!
-//! A durable record comes first, then the tree and its branch, then the session, then the files: anything a crash
-//! leaves behind has a record without a session and can be found. A worktree starts at the last commit of the caller's
+//! A durable row comes first, then the tree and its branch, then the session, then the files: anything a crash
+//! leaves behind has a row without a session and can be found. A worktree starts at the last commit of the caller's
 //! tree, without uncommitted changes. The changes are committed to its branch whenever a task ends, and before a merge
 //! or a removal.
 
@@ -14,20 +14,16 @@ use std::time::Duration;
 
 use api::{FileStatus, HostError, Json, Session, SessionId, Worktree, WorktreeDiff};
 use exec::git::{self, GitError, MAX_NAMES};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::{Batch, Location, StoreError};
+use store::{Batch, Location, StoreError, WorktreeRow};
 
 use crate::error::store_error;
 use crate::project::instance::Instance;
 use crate::subagent::delegate::TaskEnd;
-use crate::subagent::task_link::TaskLink;
 use crate::workspace::git_worktree::{self, Force, GitWorktree, MAX_WORKTREES, WorktreeHead};
 use crate::{Engine, Error, Inner};
 use contents::{ChangedFiles, MergeError, WorktreeContents};
 
-/// The record namespace of worktrees, by session.
-pub(crate) const WORKTREE: &str = "worktree";
 /// The folder of all worktrees, below the data directory.
 const FOLDER: &str = "isolated";
 /// The maximum number of changed files listed in a result.
@@ -39,27 +35,16 @@ const STRAYS_MAX: usize = 1000;
 /// The minimum age of an unrecorded folder before it is removed: another database may know it and use it.
 const STRAY_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// The durable record of a worktree.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct IsolatedWorktree {
-    /// The session that spawned the one working in it.
-    parent: SessionId,
-    /// The directory whose configuration it uses and where its events are published.
-    pub(crate) origin: String,
-    /// The working tree that its changes are merged into.
-    target: String,
-    /// The repository's main working tree.
-    main: String,
-    /// Its path.
-    pub(crate) directory: String,
-    branch: String,
-    /// The commit its changes are relative to.
-    base: String,
-    /// How many files of the target differed from the base when it was created.
-    missing: usize,
-    /// Whether its files are checked out.
-    filled: bool,
+/// The worktree of a session, as its durable row describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct IsolatedWorktree(WorktreeRow);
+
+impl std::ops::Deref for IsolatedWorktree {
+    type Target = WorktreeRow;
+
+    fn deref(&self) -> &WorktreeRow {
+        &self.0
+    }
 }
 
 /// A finished task's report about its worktree.
@@ -153,14 +138,13 @@ impl Inner {
 
     /// The worktree of a session, if it has one.
     pub(crate) fn isolated_worktree(&self, session: &SessionId) -> Result<Option<IsolatedWorktree>, StoreError> {
-        let record = self.store.record(WORKTREE, session.as_str())?;
-        Ok(record.and_then(|record| serde_json::from_value(record.value).ok()))
+        Ok(self.store.worktree(session)?.map(IsolatedWorktree))
     }
 
     /// Where the events of a session are published. For a session with a worktree that is its caller's place.
     pub(crate) fn place(&self, session: &Session) -> Location {
         let isolated = self.isolated_at(session.directory.as_ref());
-        let directory = isolated.map_or_else(|| session.directory.clone(), |isolated| isolated.origin);
+        let directory = isolated.map_or_else(|| session.directory.clone(), |isolated| isolated.0.origin);
         Location::new(directory.as_str(), session.project_id.as_str())
     }
 
@@ -195,12 +179,12 @@ impl Inner {
             .head(&["status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=dirty"], MAX_NAMES)
             .await
         {
-            Ok((output, _)) => git::records(&output).count(),
+            Ok((output, _)) => git::records(&output).count() as u64,
             Err(error) => return refused(&error.to_string()),
         };
         let directory = self.isolated_folder().join(&project.id).join(child.id.as_str());
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let isolated = IsolatedWorktree {
+        let isolated = IsolatedWorktree(WorktreeRow {
             parent,
             origin: text(&caller.origin),
             target: text(target),
@@ -210,7 +194,7 @@ impl Inner {
             base,
             missing,
             filled: false,
-        };
+        });
         self.record_worktree(&caller.place, &child.id, Some(&isolated)).await?;
         let head = WorktreeHead::NewBranch { name: &isolated.branch, commit: &isolated.base };
         if let Err(error) = isolated.tree(self).lock().await.add(head).await {
@@ -229,7 +213,7 @@ impl Inner {
         isolated: Option<&IsolatedWorktree>,
     ) -> Result<(), StoreError> {
         let mut batch = Batch::new(place).durable();
-        batch.record(WORKTREE, session.as_str(), isolated.map(|isolated| json!(isolated)).as_ref(), None);
+        batch.worktree(session, isolated.map(|isolated| &isolated.0));
         // Retry: the worktree changes together with the record, and giving up early would leave them inconsistent.
         self.commit_with_retry(None, batch).await.map(drop)
     }
@@ -249,12 +233,12 @@ impl Inner {
             if let Err(why) = filled {
                 return Ok(Err(format!("The files of the worktree of task {session} cannot be checked out: {why}")));
             }
-            isolated.filled = true;
+            isolated.0.filled = true;
             self.record_worktree(&self.place(&found), session, Some(&isolated)).await?;
         } else if !directory.is_dir() {
             return Ok(Err(gone_text(session)));
         }
-        let IsolatedWorktree { target, directory, branch, .. } = &isolated;
+        let WorktreeRow { target, directory, branch, .. } = &isolated.0;
         Ok(Ok(Some(format!(
             "You work in a git worktree of your own, {directory}, on the branch {branch}. It holds what was \
              committed in {target}: read and change files here, not there, even if you are given a path below \
@@ -266,7 +250,7 @@ impl Inner {
     /// Commits the changes in a session's worktree after its task has ended, and reports them.
     pub(crate) async fn commit_and_report(&self, session: &SessionId) -> Option<WorktreeReport> {
         let isolated = self.isolated_worktree(session).ok()??;
-        let IsolatedWorktree { directory, branch, base, target, missing, .. } = &isolated;
+        let WorktreeRow { directory, branch, base, target, missing, .. } = &isolated.0;
         let mut metadata = json!({ "directory": directory, "branch": branch, "base": base, "target": target });
         let files = match self.commit_changes(session, &isolated).await {
             Ok((files, _)) => files,
@@ -355,7 +339,7 @@ impl Inner {
                 if unmerged {
                     tracing::info!(branch = isolated.branch, "the branch of a deleted session has unmerged changes");
                 }
-                batch.record(WORKTREE, session.id.as_str(), None, None);
+                batch.worktree(&session.id, None);
             }
             Err(error) => tracing::warn!(session = %session.id, %error, "cannot remove a worktree"),
         }
@@ -391,7 +375,7 @@ impl Inner {
                 MergeError::Git(error) => git_error(error),
                 conflict => HostError::Conflict(conflict.to_string()),
             })?;
-            isolated.base = commit;
+            isolated.0.base = commit;
             self.record_worktree(&self.place(&session), id, Some(&isolated)).await.map_err(store_error)?;
         }
         Ok(worktree)
@@ -412,10 +396,8 @@ impl Inner {
     }
 
     fn all_isolated_worktrees(&self) -> Result<Vec<(SessionId, IsolatedWorktree)>, StoreError> {
-        let read = |(key, record): (String, store::Record)| {
-            Some((SessionId::parse(&key).ok()?, serde_json::from_value(record.value).ok()?))
-        };
-        Ok(self.store.records(WORKTREE)?.into_iter().filter_map(read).collect())
+        let rows = self.store.worktrees()?.into_iter();
+        Ok(rows.map(|(session, row)| (session, IsolatedWorktree(row))).collect())
     }
 
     fn is_held(&self, session: &SessionId) -> Result<bool, StoreError> {
@@ -424,11 +406,9 @@ impl Inner {
 
     /// Whether a session is working, or will be.
     fn is_in_use(&self, session: &SessionId) -> Result<bool, StoreError> {
-        let is_child = |link: &TaskLink| link.task.child == *session;
         Ok(self.is_held(session)?
             || self.store.current_turn(session)?.is_some()
-            || TaskLink::waiting(&self.store)?.iter().any(is_child)
-            || TaskLink::background(&self.store)?.iter().any(is_child))
+            || !self.store.tasks_for(session)?.is_empty())
     }
 
     /// Removes worktrees without a session. With `unused`, also those of idle sessions without unmerged changes, and
@@ -498,7 +478,7 @@ impl Inner {
         let head = self.exec.git(&main).text(&["rev-parse", "--verify", "HEAD^{commit}"]).await?;
         let base = git.text(&[&fork[..], &[&head]].concat()).await?;
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let isolated = IsolatedWorktree {
+        let isolated = IsolatedWorktree(WorktreeRow {
             parent: id.clone(),
             origin: text(&main),
             target: text(&main),
@@ -509,8 +489,8 @@ impl Inner {
             missing: 0,
             // Without an index its files were never checked out.
             filled: !git.head(&["ls-files", "--cached", "-z"], 1).await?.0.is_empty(),
-        };
-        Ok((self.remove_worktree(id, &isolated).await?, isolated.branch))
+        });
+        Ok((self.remove_worktree(id, &isolated).await?, isolated.0.branch))
     }
 }
 
@@ -547,7 +527,7 @@ fn git_error(error: GitError) -> HostError {
 }
 
 fn worktree_block(isolated: &IsolatedWorktree, text: &str) -> String {
-    let IsolatedWorktree { directory, branch, base, .. } = isolated;
+    let WorktreeRow { directory, branch, base, .. } = &isolated.0;
     format!("<task_worktree>\ndirectory: {directory}\nbranch: {branch}\nbase: {base}\n{text}\n</task_worktree>")
 }
 

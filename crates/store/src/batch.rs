@@ -12,9 +12,13 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::feed::text;
+use crate::hold::HoldOp;
+use crate::session_change::SessionChange;
 use crate::shared::SharedText;
 use crate::sqlite::lease::{AcquireOutcome, Lease};
 use crate::sqlite::ledger::{BudgetExceeded, Reservation};
+use crate::task::TaskOp;
+use crate::worktree::WorktreeRow;
 
 /// The most changes in a batch that its caller may commit inline.
 const INLINE_OPS: usize = 32;
@@ -94,6 +98,9 @@ pub(crate) struct SessionRow {
     pub directory: String,
     pub parent: Option<SessionId>,
     pub updated: i64,
+    pub archived: Option<Timestamp>,
+    pub path: Option<String>,
+    pub workspace: Option<String>,
     pub title: String,
     pub json: String,
 }
@@ -106,18 +113,12 @@ impl SessionRow {
             directory: session.directory.clone(),
             parent: session.parent_id.clone(),
             updated: session.time.updated,
+            archived: session.time.archived,
+            path: session.path.clone(),
+            workspace: session.workspace_id.clone(),
             title: session.title.to_lowercase(),
             json,
         }
-    }
-}
-
-/// A change to a session's row, applied inside the transaction.
-pub(crate) struct Change(pub Box<dyn Fn(&mut Session) + Send + Sync>);
-
-impl std::fmt::Debug for Change {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Change")
     }
 }
 
@@ -163,7 +164,7 @@ pub(crate) enum Op {
     Session(SessionRow),
     ChangeSession {
         id: SessionId,
-        change: Change,
+        change: Box<SessionChange>,
     },
     DeleteSession(SessionId),
     MarkOrphaned(SessionId),
@@ -172,6 +173,8 @@ pub(crate) enum Op {
         id: MessageId,
         session: SessionId,
         json: String,
+        /// An answer that is not complete.
+        open: bool,
         insert: bool,
     },
     /// An answer of a turn ended. Holds the JSON of its error, if any.
@@ -226,6 +229,8 @@ pub(crate) enum Op {
         id: String,
         session: SessionId,
         kind: AskKind,
+        /// The tool call that asks.
+        call: Option<String>,
         json: String,
     },
     Answer {
@@ -287,6 +292,12 @@ pub(crate) enum Op {
         session: SessionId,
         budget: Option<Budget>,
         is_additional: bool,
+    },
+    Hold(Box<HoldOp>),
+    Task(Box<TaskOp>),
+    Worktree {
+        session: SessionId,
+        row: Option<Box<WorktreeRow>>,
     },
 }
 
@@ -390,12 +401,12 @@ impl Batch {
         }
     }
 
-    /// Changes the session's row as it is inside the transaction, and appends `session.updated`. Title, cost and
-    /// renames come from different tasks and processes, so writing whole rows would undo each other's changes. `change`
-    /// may run twice: if a transaction of several batches fails, each is retried alone. The whole batch fails with
-    /// [`StoreError::NoSession`](crate::StoreError::NoSession) if the session is gone.
-    pub fn change_session(&mut self, id: &SessionId, change: impl Fn(&mut Session) + Send + Sync + 'static) {
-        self.ops.push(Op::ChangeSession { id: id.clone(), change: Change(Box::new(change)) });
+    /// Changes the session's row as it is inside the transaction, and appends `session.updated`, also if nothing
+    /// changed. Title, cost and renames come from different tasks and processes, so writing whole rows would undo each
+    /// other's changes. The whole batch fails with [`StoreError::NoSession`](crate::StoreError::NoSession) if the
+    /// session is gone.
+    pub fn change_session(&mut self, id: &SessionId, change: SessionChange) {
+        self.ops.push(Op::ChangeSession { id: id.clone(), change: Box::new(change) });
     }
 
     /// Deletes a session; from now on no query finds it. [`Store::sweep`](crate::Store::sweep) does the slow part
@@ -451,7 +462,8 @@ impl Batch {
 
     fn put_message_row(&mut self, message: &Message, json: String, insert: bool) {
         let (id, session) = (message.id().clone(), message.session_id().clone());
-        let op = Op::Message { id, session: session.clone(), json, insert };
+        let open = message.as_assistant().is_some_and(|answer| answer.time.completed.is_none());
+        let op = Op::Message { id, session: session.clone(), json, open, insert };
         // An inserted message cannot have an earlier row in the batch, so `push` need not look for one.
         if insert {
             self.ops.push(op)
@@ -620,7 +632,8 @@ impl Batch {
     pub fn permission(&mut self, ask: &PermissionRequest) {
         if let Some(json) = self.json(ask) {
             let (id, session) = (ask.id.to_string(), ask.session_id.clone());
-            self.ops.push(Op::Ask { id, session, kind: AskKind::Permission, json });
+            let call = ask.tool.as_ref().map(|tool| tool.call_id.clone());
+            self.ops.push(Op::Ask { id, session, kind: AskKind::Permission, call, json });
         }
     }
 
@@ -628,7 +641,8 @@ impl Batch {
     pub fn question(&mut self, ask: &QuestionRequest) {
         if let Some(json) = self.json(ask) {
             let (id, session) = (ask.id.to_string(), ask.session_id.clone());
-            self.ops.push(Op::Ask { id, session, kind: AskKind::Question, json });
+            let call = ask.tool.as_ref().map(|tool| tool.call_id.clone());
+            self.ops.push(Op::Ask { id, session, kind: AskKind::Question, call, json });
         }
     }
 
@@ -831,7 +845,7 @@ impl Batch {
         *earlier = op;
     }
 
-    fn json(&mut self, value: &(impl Serialize + ?Sized)) -> Option<String> {
+    pub(crate) fn json(&mut self, value: &(impl Serialize + ?Sized)) -> Option<String> {
         self.check(serde_json::to_string(value))
     }
 

@@ -97,6 +97,14 @@ pub enum StoreError {
         /// The version that the caller expected.
         expected: u64,
     },
+    /// The row was changed by somebody else since it was read.
+    #[error("{table} {id} was changed or removed meanwhile. Read it again")]
+    Changed {
+        /// Its table.
+        table: &'static str,
+        /// Its key.
+        id: String,
+    },
     /// The session does not exist.
     #[error("There is no session {id}; it may have been deleted")]
     NoSession {

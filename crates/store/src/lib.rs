@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `store` | the handle, its options, and how a call reaches the writer |
 //! | `batch` | the description of one write; knows no database |
+//! | `session_change` `task` `hold` `worktree` | changes of a session, as data; links of calls to children; what holds up a turn; worktrees |
 //! | `upkeep` | finishing deletions, and the size of the file, when a caller asks for it |
 //! | `draft` | a session written in several commits and published at the end |
 //! | `feed` | live events: the watchers of this process, their queues, and text that is still growing |
@@ -21,11 +22,15 @@ mod batch;
 mod draft;
 mod error;
 mod feed;
+mod hold;
 mod long_read;
+mod session_change;
 mod shared;
 mod sqlite;
 mod store;
+mod task;
 mod upkeep;
+mod worktree;
 
 pub use batch::{AskKind, Batch, CommitOutcome, Location, TurnEnd};
 pub use draft::SessionDraft;
@@ -33,6 +38,7 @@ pub use error::{DatabaseErrorKind, StoreError};
 pub use feed::WATCH_BYTES;
 pub use feed::queue::WATCH_QUEUE;
 pub use long_read::MAX_LONG_READS;
+pub use session_change::{Retitle, RuleSwitch, SessionChange, SessionPlace};
 pub use shared::SharedText;
 pub use sqlite::file::data_loss::DataLoss;
 pub use sqlite::lease::signal::Signal;
@@ -45,3 +51,5 @@ pub use sqlite::read::{
 pub use sqlite::turn::{MAX_QUEUED_TURNS, NextTurn, TurnRow};
 pub use sqlite::upkeep::space::{CompactOutcome, DiskUsage};
 pub use store::{BUSY_TIMEOUT, KEEP_EVENT_BYTES, KEEP_EVENTS, Options, Store, WRITE_RETRY_TIMEOUT, WriteSchedule};
+pub use task::{Background, LinkedTask, TaskLink};
+pub use worktree::WorktreeRow;

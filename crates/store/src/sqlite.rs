@@ -4,12 +4,15 @@
 //! the log for new watchers, [`draft`](crate::draft) has one query, and [`error`](crate::error) maps error codes.
 
 pub(crate) mod file;
+pub(crate) mod hold;
 pub(crate) mod lease;
 pub(crate) mod ledger;
 pub(crate) mod log;
 pub(crate) mod read;
 pub(crate) mod row;
 pub(crate) mod schema;
+pub(crate) mod task;
 pub(crate) mod turn;
 pub(crate) mod upkeep;
+pub(crate) mod worktree;
 pub(crate) mod write;

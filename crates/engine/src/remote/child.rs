@@ -14,7 +14,7 @@ use api::{
     UserTime,
 };
 use serde::{Deserialize, Serialize};
-use store::{AcquireOutcome, Batch, Store, StoreError};
+use store::{AcquireOutcome, Batch, SessionChange, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use tools::Need;
 
@@ -326,10 +326,9 @@ impl JobHost {
         if renamed || transcript.record.child.as_ref() != Some(&foreign) {
             transcript.record.child = Some(foreign);
             transcript.record.put(&mut batch, &turn.session_id);
-            batch.change_session(&turn.session_id, move |session| {
-                session.title.clone_from(&title);
-                session.metadata.get_or_insert_default().extend([child_metadata(stops)]);
-            });
+            let added_metadata = Some(JsonMap::from_iter([child_metadata(stops)]));
+            let change = SessionChange { title: Some(title), added_metadata, ..SessionChange::default() };
+            batch.change_session(&turn.session_id, change);
         }
         if let Some(prompt) = child.prompt.as_deref().map(|prompt| cut(prompt, PROMPT_MAX)) {
             let mut stored_prompt = lock(&handle.prompt);

@@ -8,7 +8,7 @@ use api::{
     ToolRunning, ToolState, ToolTime, Usage, UserMessage, json_size,
 };
 use indexmap::IndexMap;
-use store::{Reservation, StoreError};
+use store::{Reservation, SessionChange, StoreError};
 
 use super::{PROVIDER_EXECUTED, RemoteRecord};
 use crate::spending::ledger;
@@ -198,9 +198,8 @@ impl JobTranscript {
         self.record.put(&mut batch, &turn.session_id);
         if increase > 0.0 {
             batch.usage(&turn.session_id, &Usage { cost: api::Usd(increase), ..Usage::default() });
-            batch.change_session(&turn.session_id, move |session| {
-                *session.cost.get_or_insert_default() += api::Usd(increase);
-            });
+            let change = SessionChange { cost: Some(api::Usd(increase)), ..SessionChange::default() };
+            batch.change_session(&turn.session_id, change);
         } else {
             self.used.cost.0 -= increase;
         }

@@ -15,7 +15,6 @@ use serde::Serialize;
 use store::{AskFilter, Batch, Location, SessionQuery, StoreError};
 
 use crate::error::store_error;
-use crate::subagent::task_link::TaskLink;
 use crate::{Engine, Error, Inner, run_blocking};
 
 /// The folder of long outputs, below the data directory.
@@ -174,14 +173,13 @@ impl Inner {
     /// Whether a session is running, was interrupted, or waits for something.
     fn is_active(&self, session: &SessionId) -> Result<bool, StoreError> {
         let filter = AskFilter { session: Some(session.clone()), ..AskFilter::default() };
-        let involves = |link: &TaskLink| link.task.session == *session || link.task.child == *session;
         Ok(self.runs.get(session).is_some()
             || self.store.lease_holder(session)?.is_some()
             || self.store.current_turn(session)?.is_some()
             || !self.store.permissions(&filter)?.is_empty()
             || !self.store.questions(&filter)?.is_empty()
-            || TaskLink::waiting(&self.store)?.iter().any(involves)
-            || TaskLink::background(&self.store)?.iter().any(involves))
+            || !self.store.tasks_of(session)?.is_empty()
+            || !self.store.tasks_for(session)?.is_empty())
     }
 }
 

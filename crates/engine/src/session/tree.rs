@@ -3,18 +3,15 @@
 use std::collections::{HashMap, HashSet};
 
 use api::{
-    Blocked, Budget, CurrentTool, HostError, MessageError, ModelRef, SessionId, SessionModel, SessionStatus,
-    TitleUsage, ToolPart, ToolState, Tree, TreeAsk, TreeNode, TreeState, Usage, Usd,
+    Budget, CurrentTool, HostError, MessageError, ModelRef, SessionId, SessionModel, SessionStatus, TitleUsage,
+    ToolPart, ToolState, Tree, TreeAsk, TreeNode, TreeState, Usage, Usd,
 };
 use store::{Reservation, Store, StoreError, TreeRows, TreeSession};
 
 use crate::Inner;
 use crate::error::store_error;
-use crate::spending::budget::{BLOCKED, is_budget_wait};
-use crate::subagent::control::{PAUSED, lineage};
-use crate::subagent::task_link::TaskLink;
+use crate::spending::budget::is_budget_wait;
 use crate::turn::title::{STEPS, TITLING};
-use crate::worktree::WORKTREE;
 
 /// The variant name that stands for none.
 const NO_VARIANT: &str = "default";
@@ -22,14 +19,8 @@ const NO_VARIANT: &str = "default";
 /// The maximum length of a running call's subject: a command can be long.
 const MAX_TITLE: usize = 200;
 
-/// Records about sessions, by session id.
-struct SessionRecords {
-    paused: HashSet<String>,
-    blocked: HashMap<String, Blocked>,
-    background: HashSet<SessionId>,
-    worktrees: HashMap<String, String>,
-    titling: HashMap<String, Usage>,
-}
+/// What the titles of sessions used, by session id.
+type Titling = HashMap<String, Usage>;
 
 impl Inner {
     /// A session and everything below it.
@@ -43,37 +34,14 @@ impl Inner {
 /// Reads a session and everything below it; `None` if it does not exist.
 fn read_tree(store: &Store, id: &SessionId) -> Result<Option<Tree>, StoreError> {
     let Some(rows) = store.tree(id)? else { return Ok(None) };
-    let records = SessionRecords::read(store)?;
+    let titling = store.records(TITLING)?.into_iter();
+    let titling = titling.filter_map(|(id, record)| Some((id, serde_json::from_value(record.value).ok()?))).collect();
     // A paused ancestor pauses the tree as well.
-    let is_paused_above = !records.paused.is_empty()
-        && lineage(store, id)?.iter().any(|above| records.paused.contains(above.id.as_str()));
-    Ok(Some(build_tree(rows, &records, is_paused_above)))
-}
-
-impl SessionRecords {
-    fn read(store: &Store) -> Result<Self, StoreError> {
-        let read = |namespace| store.records(namespace);
-        let blocked = read(BLOCKED)?.into_iter();
-        let worktrees = read(WORKTREE)?.into_iter();
-        let titling = read(TITLING)?.into_iter();
-        Ok(Self {
-            paused: read(PAUSED)?.into_iter().map(|(id, _)| id).collect(),
-            blocked: blocked
-                .filter_map(|(id, record)| Some((id, serde_json::from_value(record.value).ok()?)))
-                .collect(),
-            background: TaskLink::background(store)?.into_iter().map(|link| link.task.child).collect(),
-            titling: titling
-                .filter_map(|(id, record)| Some((id, serde_json::from_value(record.value).ok()?)))
-                .collect(),
-            worktrees: worktrees
-                .filter_map(|(id, record)| Some((id, record.value.get("directory")?.as_str()?.to_owned())))
-                .collect(),
-        })
-    }
+    Ok(Some(build_tree(rows, &titling, store.is_lineage_paused(id)?)))
 }
 
 /// Builds the tree. `is_paused_above`: whether an ancestor is paused.
-fn build_tree(rows: TreeRows, records: &SessionRecords, is_paused_above: bool) -> Tree {
+fn build_tree(rows: TreeRows, titles: &Titling, is_paused_above: bool) -> Tree {
     let places: HashMap<&SessionId, usize> = rows.sessions.iter().enumerate().map(|(at, s)| (&s.id, at)).collect();
     let parents: Vec<Option<usize>> = (rows.sessions.iter())
         .map(|session| session.parent.as_ref().and_then(|parent| places.get(parent).copied()))
@@ -110,10 +78,10 @@ fn build_tree(rows: TreeRows, records: &SessionRecords, is_paused_above: bool) -
     let mut nodes = Vec::with_capacity(rows.sessions.len());
     for (at, session) in rows.sessions.iter().enumerate() {
         let above = parents[at].map_or(is_paused_above, |parent| paused[parent]);
-        paused[at] = above || records.paused.contains(session.id.as_str());
+        paused[at] = above || session.paused;
         // A paused session does not resume when its budget is raised either.
         let is_waiting = session.status.as_ref().is_some_and(is_budget_wait);
-        let blocked = records.blocked.get(session.id.as_str()).filter(|_| is_waiting && !paused[at]);
+        let blocked = session.blocked.as_ref().filter(|_| is_waiting && !paused[at]);
         let state = state(session, asking.contains(&at), paused[at], blocked.is_some());
         let live = state.is_live();
         nodes.push(TreeNode {
@@ -124,28 +92,28 @@ fn build_tree(rows: TreeRows, records: &SessionRecords, is_paused_above: bool) -
             title: session.title.clone(),
             model: session.model.clone().map(model_ref),
             state,
-            background: records.background.contains(&session.id),
+            background: session.background,
             tool: tools.remove(&session.id).filter(|_| live),
             asks: std::mem::take(&mut asks[at]),
             blocked: blocked.cloned(),
             error: session.error.clone().filter(|_| !live),
             own: session.own.clone(),
-            titling: titling(session, records, &rows.reservations),
+            titling: titling(session, titles, &rows.reservations),
             total: session.total.clone(),
             budget: rows.budget_of(session, reserved[at]),
             created: session.created,
             started: session.started,
             ended: session.ended.filter(|_| !live),
-            worktree: records.worktrees.get(session.id.as_str()).cloned(),
+            worktree: session.worktree.clone(),
         });
     }
     Tree { sessions: nodes, cursor: rows.cursor.map(|cursor| cursor.to_string()) }
 }
 
 /// The usage of a session's title, if a model wrote it or is writing it.
-fn titling(session: &TreeSession, records: &SessionRecords, calls: &[Reservation]) -> Option<TitleUsage> {
+fn titling(session: &TreeSession, titles: &Titling, calls: &[Reservation]) -> Option<TitleUsage> {
     let running = calls.iter().any(|call| call.session == session.id && call.steps == STEPS);
-    let used = records.titling.get(session.id.as_str()).cloned();
+    let used = titles.get(session.id.as_str()).cloned();
     (running || used.is_some()).then(|| TitleUsage { used: used.unwrap_or_default(), running })
 }
 

@@ -6,9 +6,7 @@
 use std::time::Duration;
 
 use api::{Blocked, Budget, BudgetState, EventBody, HostError, MessageError, SessionId, SessionStatus, TreeState};
-use serde::Deserialize;
-use serde_json::json;
-use store::{Batch, BudgetExceeded, Reservation, StoreError};
+use store::{Batch, BudgetExceeded, Reservation, SessionChange, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -18,9 +16,6 @@ use crate::subagent::task::TaskInput;
 use crate::turn::Turn;
 use crate::{Error, Inner};
 
-/// The record namespace of turns that wait for a budget, by session. A record only counts together with
-/// [`SessionStatus::Retry`] with attempt 0, because a process may die before removing it.
-pub(crate) const BLOCKED: &str = "blocked";
 /// How often a waiting turn tries again: a call in another process may have freed budget.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest possible wait.
@@ -54,14 +49,10 @@ impl Inner {
         let mut batch = Batch::new(&self.place(&session)).durable();
         batch.budget(id, (budget != Budget::default()).then_some(&budget));
         // Sends watchers an update; the session itself has not changed.
-        batch.change_session(id, |_| {});
+        batch.change_session(id, SessionChange::default());
         self.store.commit(batch).await.map_err(store_error)?;
-        for (blocked, _) in self.store.records(BLOCKED).map_err(store_error)? {
-            if let Ok(blocked) = SessionId::parse(&blocked)
-                && self.is_within(&blocked, id).map_err(store_error)?
-            {
-                self.wake_turn(&blocked).await.map_err(store_error)?;
-            }
+        for blocked in self.store.blocked_within(id).map_err(store_error)? {
+            self.wake_turn(&blocked).await.map_err(store_error)?;
         }
         if let Some(state) = self.store.budget(id).map_err(store_error)? {
             return Ok(state);
@@ -76,12 +67,13 @@ impl Inner {
         Ok(BudgetState { limit: Budget::default(), spent, reserved: Budget::default() })
     }
 
-    /// Why a session's turn is waiting for its budget, if it is.
+    /// Why a session's turn is waiting for its budget, if it is. Its row only counts together with
+    /// [`SessionStatus::Retry`] with attempt 0, because a process may die before removing it.
     pub(crate) fn blocked(&self, id: &SessionId) -> Result<Option<Blocked>, StoreError> {
-        let Some(record) = self.store.record(BLOCKED, id.as_str())? else { return Ok(None) };
+        let Some(blocked) = self.store.blocked(id)? else { return Ok(None) };
         let is_waiting = |(session, status): &(SessionId, SessionStatus)| session == id && is_budget_wait(status);
         let is_waiting = self.store.statuses()?.iter().any(is_waiting);
-        Ok(Blocked::deserialize(record.value).ok().filter(|_| is_waiting))
+        Ok(Some(blocked).filter(|_| is_waiting))
     }
 }
 
@@ -182,7 +174,7 @@ impl Turn {
         let left = i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(i64::MAX);
         let (session_id, next) = (self.session_id.clone(), api::now().saturating_add(left));
         let mut batch = self.batch();
-        batch.record(BLOCKED, session_id.as_str(), Some(&json!(blocked)), None);
+        batch.block(&session_id, &blocked);
         let status = SessionStatus::Retry { attempt: 0, message, action: None, next };
         batch.event(EventBody::SessionStatus { session_id: session_id.clone(), status });
         batch.event(EventBody::SessionTree { session_id, state: TreeState::Blocked, blocked: Some(blocked) });
@@ -192,7 +184,7 @@ impl Turn {
     /// Shows that the turn no longer waits.
     fn show_unblocked(&self, batch: &mut Batch) {
         let session_id = self.session_id.clone();
-        batch.record(BLOCKED, session_id.as_str(), None, None);
+        batch.unblock(&session_id);
         batch.event(EventBody::SessionTree { session_id, state: TreeState::Running, blocked: None });
     }
 

@@ -1,10 +1,10 @@
 //! How much a model call may use at most, and how much it used if nobody reports it.
 
-use api::{MessageId, Model, Session, SessionId, Tokens, Usd};
+use api::{MessageId, Model, SessionId, Tokens, Usd};
 use llm::{Length, LlmEvent, Prompt, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::{Batch, Reservation, Store, StoreError};
+use store::{Batch, Reservation, SessionChange, Store, StoreError};
 
 use crate::project::models;
 
@@ -54,21 +54,7 @@ impl ReportedUsage {
 
 /// Adds the usage of a step to the totals shown for its session.
 pub(crate) fn charge(batch: &mut Batch, session: &SessionId, cost: Usd, tokens: Tokens) {
-    batch.change_session(session, move |session| {
-        add_usage(session, cost, &tokens);
-        session.time.updated = api::now();
-    });
-}
-
-/// Adds usage to the totals of a session, which match its ledger.
-pub(crate) fn add_usage(session: &mut Session, cost: Usd, tokens: &Tokens) {
-    *session.cost.get_or_insert_default() += cost;
-    let sum = session.tokens.get_or_insert_default();
-    sum.input += tokens.input;
-    sum.output += tokens.output;
-    sum.reasoning += tokens.reasoning;
-    sum.cache.read += tokens.cache.read;
-    sum.cache.write += tokens.cache.write;
+    batch.change_session(session, SessionChange { is_activity: true, ..SessionChange::usage(cost, tokens) });
 }
 
 /// The estimated tokens of a text.

@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use api::{HostError, MessageId, Part, PartId, PromptInput, PromptPart, SessionId};
 use futures::future::try_join_all;
-use store::{Batch, StoreError};
+use store::{Background, Batch, LinkedTask, StoreError, TaskLink};
 use tokio::sync::Semaphore;
 
 use crate::error::store_error;
 use crate::subagent::delegate::{ChildResources, TaskEnd, task_report};
-use crate::subagent::task_link::{Background, LinkedTask, TaskLink};
 use crate::turn::Turn;
 use crate::turn::submit::SubmitOptions;
 use crate::{Error, Inner, lock};
@@ -53,7 +52,7 @@ impl Inner {
         let started = LinkedTask { input: None, ..link.task.clone() };
         let careful = started.careful;
         let options = SubmitOptions { runs_later: true, careful, ..SubmitOptions::default() };
-        self.submit_with(&started.child, input, options, |batch| link.replace(batch, &started)).await.map(drop)
+        self.submit_with(&started.child, input, options, |batch| batch.replace_task(link, &started)).await.map(drop)
     }
 
     /// Follows a background task until its report is delivered. Its call must have ended: until then it may still
@@ -76,9 +75,9 @@ impl Inner {
     /// child sessions.
     pub(crate) async fn follow_all(self: &Arc<Self>, only: Option<&SessionId>) -> Result<Vec<SessionId>, Error> {
         let mut followed = Vec::new();
-        for link in TaskLink::background(&self.store)? {
+        for link in self.store.background_tasks()? {
             let wanted = match only {
-                Some(only) => self.is_within(&link.task.session, only)?,
+                Some(only) => self.is_within(&link.task.parent, only)?,
                 None => true,
             };
             if wanted && self.is_unfollowed(&link)? && self.take_over_task(&link).await? {
@@ -95,9 +94,9 @@ impl Inner {
     }
 
     async fn follow_to_end(self: &Arc<Self>, part: &PartId, mut resources: ChildResources) -> Result<(), HostError> {
-        let link = || TaskLink::of_call(&self.store, part).map_err(store_error);
+        let link = || self.store.task_link(part).map_err(store_error);
         let Some(TaskLink { task, .. }) = link()? else { return Ok(()) };
-        let (session, child) = (&task.session, &task.child);
+        let (session, child) = (&task.parent, &task.child);
         if resources.slot.is_none() {
             let Some(caller) = self.store.session(session).map_err(store_error)? else {
                 return self.deliver_report(part, &TaskEnd::Cancelled, false).await;
@@ -150,14 +149,14 @@ impl Inner {
         wake: bool,
     ) -> Result<(), HostError> {
         for _ in 0..CONFLICT_RETRIES {
-            let Some(link) = TaskLink::of_call(&self.store, part).map_err(store_error)? else { return Ok(()) };
+            let Some(link) = self.store.task_link(part).map_err(store_error)? else { return Ok(()) };
             if link.task.background.is_none() {
                 return Ok(());
             }
-            let session = &link.task.session;
+            let session = &link.task.parent;
             let Some(caller) = self.store.session(session).map_err(store_error)? else {
                 let mut batch = Batch::new(&store::Location::new("", "")).durable();
-                link.remove(&mut batch);
+                batch.remove_task(&link);
                 return self.store.commit(batch).await.map(drop).map_err(store_error);
             };
             let text = report_text(&link.task, end);
@@ -165,7 +164,7 @@ impl Inner {
                 PromptPart::Text { id: None, text, synthetic: Some(true), ignored: None, time: None, metadata: None };
             let input = PromptInput { parts: vec![part], no_reply: !wake, ..PromptInput::default() };
             let options = SubmitOptions { careful: link.task.careful, ..SubmitOptions::default() };
-            match self.submit_with(&caller.id, input, options, |batch| link.remove(batch)).await {
+            match self.submit_with(&caller.id, input, options, |batch| batch.remove_task(&link)).await {
                 // The task link changed at the same moment.
                 Err(HostError::Conflict(_)) => {}
                 done => return done.map(drop),
@@ -180,8 +179,8 @@ impl Inner {
         self: &Arc<Self>,
         of: impl Fn(&SessionId) -> bool,
     ) -> Result<Vec<SessionId>, HostError> {
-        let mut links = TaskLink::background(&self.store).map_err(store_error)?;
-        links.retain(|link| of(&link.task.session));
+        let mut links = self.store.background_tasks().map_err(store_error)?;
+        links.retain(|link| of(&link.task.parent));
         try_join_all(links.iter().map(|link| self.deliver_report(&link.part, &TaskEnd::Cancelled, false))).await?;
         Ok(links.into_iter().map(|link| link.task.child).collect())
     }
@@ -197,32 +196,32 @@ impl Inner {
     pub(crate) async fn set_background(self: &Arc<Self>, id: &SessionId, away: bool) -> Result<bool, HostError> {
         let place = self.place(&self.session(id)?);
         let awaited = |link: &TaskLink| link.task.background.as_ref().is_some_and(|background| background.awaited);
-        let mut links = TaskLink::background(&self.store).map_err(store_error)?;
-        links.retain(|link| awaited(link) == away);
-        if away {
-            links.extend(TaskLink::waiting(&self.store).map_err(store_error)?);
+        let is_meant = |link: &TaskLink| awaited(link) == away || away && link.task.background.is_none();
+        let mut links = self.store.tasks_of(id).map_err(store_error)?;
+        links.retain(is_meant);
+        if links.is_empty() {
+            links = self.store.tasks_for(id).map_err(store_error)?;
+            links.retain(is_meant);
         }
-        let own = links.iter().any(|link| link.task.session == *id);
-        links.retain(|link| if own { link.task.session == *id } else { link.task.child == *id });
         let mut moved = false;
         for link in links {
             // The process that runs the caller follows the task once the call has ended.
-            let runs = self.store.lease_holder(&link.task.session).map_err(store_error)?.map(|holder| holder.owner);
+            let runs = self.store.lease_holder(&link.task.parent).map_err(store_error)?.map(|holder| holder.owner);
             let follower = link.task.background.as_ref().and_then(|background| background.follower.clone()).or(runs);
             let background = Background { awaited: !away, follower };
             let mut batch = Batch::new(&place).durable();
-            link.replace(&mut batch, &LinkedTask { background: Some(background), ..link.task.clone() });
+            batch.replace_task(&link, &LinkedTask { background: Some(background), ..link.task.clone() });
             match self.store.commit(batch).await {
                 Ok(_) => {}
                 // The task has just ended.
-                Err(StoreError::Conflict { .. }) => continue,
+                Err(StoreError::Changed { .. }) => continue,
                 Err(error) => return Err(store_error(error)),
             }
             moved = true;
             if away {
-                self.wake_turn(&link.task.session).await.map_err(store_error)?;
+                self.wake_turn(&link.task.parent).await.map_err(store_error)?;
             } else {
-                self.start(&link.task.session);
+                self.start(&link.task.parent);
             }
         }
         Ok(moved)
@@ -238,8 +237,7 @@ impl Turn {
             if self.cancel().is_cancelled() {
                 return if self.run.is_parked() { Err(Error::Parked) } else { Ok(false) };
             }
-            let mut links = TaskLink::background(self.store())?;
-            links.retain(|link| link.task.session == self.session_id);
+            let links = self.store().background_tasks_of(&self.session_id)?;
             if links.is_empty() || !self.must_wait_for(&links)? {
                 return Ok(waited);
             }

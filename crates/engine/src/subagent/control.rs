@@ -9,16 +9,13 @@ use api::{
 };
 use futures::future::join_all;
 use serde_json::json;
-use store::{Batch, Store, StoreError};
+use store::{Batch, LinkedTask, Store, StoreError, TaskLink};
 
 use crate::error::store_error;
 use crate::subagent::delegate::TaskEnd;
-use crate::subagent::task_link::{LinkedTask, TaskLink};
 use crate::turn::Turn;
 use crate::{Engine, Error, Inner};
 
-/// The record namespace of paused sessions, by id.
-pub(crate) const PAUSED: &str = "paused";
 /// The maximum depth of a session tree that is walked.
 const DEPTH_MAX: usize = 100;
 /// How often a paused turn polls, in case nobody wakes it.
@@ -80,8 +77,7 @@ impl Inner {
     /// changed.
     pub(crate) async fn pause(self: &Arc<Self>, id: &SessionId, paused: bool) -> Result<bool, HostError> {
         let session = self.session(id)?;
-        let known = self.store.record(PAUSED, id.as_str()).map_err(store_error)?;
-        if known.is_some() == paused {
+        if self.store.is_paused(id).map_err(store_error)? == paused {
             return Ok(false);
         }
         let blocked = self.blocked(id).map_err(store_error)?.filter(|_| !paused);
@@ -92,13 +88,16 @@ impl Inner {
             None => TreeState::Idle,
         };
         let mut batch = Batch::new(&self.place(&session)).durable();
-        let since = paused.then(|| json!({ "since": api::now() }));
-        batch.record(PAUSED, id.as_str(), since.as_ref(), Some(known.map_or(0, |record| record.version)));
+        if paused {
+            batch.pause(id, api::now());
+        } else {
+            batch.resume(id);
+        }
         batch.event(EventBody::SessionTree { session_id: id.clone(), state, blocked });
         match self.store.commit(batch).await {
             Ok(_) => {}
             // Another caller did the same at the same moment.
-            Err(StoreError::Conflict { .. }) => return Ok(false),
+            Err(StoreError::Changed { .. }) => return Ok(false),
             Err(error) => return Err(store_error(error)),
         }
         if !paused {
@@ -149,10 +148,8 @@ impl Inner {
                 sessions.push(session.id.clone());
             }
         }
-        for (id, _) in self.store.records(PAUSED).map_err(store_error)? {
-            if let Some(session) = tree.iter().find(|session| session.id.as_str() == id) {
-                self.pause(&session.id, false).await?;
-            }
+        for paused in self.store.paused_within(top).map_err(store_error)? {
+            self.pause(&paused, false).await?;
         }
         Ok(sessions)
     }
@@ -171,9 +168,8 @@ impl Inner {
     /// true if there was one.
     async fn cancel_unstarted(self: &Arc<Self>, child: &SessionId) -> Result<bool, HostError> {
         for _ in 0..CONFLICT_RETRIES {
-            let mut links = TaskLink::waiting(&self.store).map_err(store_error)?;
-            links.extend(TaskLink::background(&self.store).map_err(store_error)?);
-            let is_unstarted = |link: &&TaskLink| link.task.child == *child && link.task.input.is_some();
+            let links = self.store.tasks_for(child).map_err(store_error)?;
+            let is_unstarted = |link: &&TaskLink| link.task.input.is_some();
             let Some(link) = links.iter().find(is_unstarted).filter(|link| !link.task.cancelled) else {
                 return Ok(false);
             };
@@ -181,15 +177,15 @@ impl Inner {
                 self.deliver_report(&link.part, &TaskEnd::Cancelled, true).await?;
                 return Ok(true);
             }
-            let mut batch = Batch::new(&self.place(&self.session(&link.task.session)?)).durable();
-            link.replace(&mut batch, &LinkedTask { cancelled: true, ..link.task.clone() });
+            let mut batch = Batch::new(&self.place(&self.session(&link.task.parent)?)).durable();
+            batch.replace_task(link, &LinkedTask { cancelled: true, ..link.task.clone() });
             match self.store.commit(batch).await {
                 Ok(_) => {
-                    self.wake_turn(&link.task.session).await.map_err(store_error)?;
+                    self.wake_turn(&link.task.parent).await.map_err(store_error)?;
                     return Ok(true);
                 }
                 // It has just started or moved to the background.
-                Err(StoreError::Conflict { .. }) => {}
+                Err(StoreError::Changed { .. }) => {}
                 Err(error) => return Err(store_error(error)),
             }
         }
@@ -201,7 +197,7 @@ impl Turn {
     /// Waits while the session or an ancestor is paused. Returns true if it had to wait.
     pub(crate) async fn wait_out_pause(&self) -> Result<bool, Error> {
         let (mut wakeups, mut paused) = (self.run.wakeups(), false);
-        while !self.cancel().is_cancelled() && is_paused(self.store(), &self.session_id)? {
+        while !self.cancel().is_cancelled() && self.store().is_lineage_paused(&self.session_id)? {
             paused = true;
             self.flush().await?;
             tokio::select! {
@@ -224,11 +220,4 @@ pub(crate) fn lineage(store: &Store, session: &SessionId) -> Result<Vec<Session>
     }
     line.reverse();
     Ok(line)
-}
-
-/// Whether a session or an ancestor is paused.
-pub(crate) fn is_paused(store: &Store, session: &SessionId) -> Result<bool, StoreError> {
-    let paused = store.records(PAUSED)?;
-    let is_paused = |session: &Session| paused.iter().any(|(id, _)| id == session.id.as_str());
-    Ok(!paused.is_empty() && lineage(store, session)?.iter().any(is_paused))
 }

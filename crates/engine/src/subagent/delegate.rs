@@ -1,6 +1,6 @@
 //! Runs a call of the `task` tool: a child session does the work, and its last text is the result.
 //!
-//! One durable commit creates the child and a [task link](crate::subagent::task_link), which ties it to the call and
+//! One durable commit creates the child and a [task link](store::TaskLink), which ties it to the call and
 //! holds its prompt. An interrupted call finds its child again, sends the prompt if it was not sent, and waits for the
 //! same answer: nothing runs twice, and the result comes once.
 //!
@@ -18,13 +18,12 @@ use api::{
 use futures::StreamExt;
 use indexmap::IndexMap;
 use serde_json::json;
-use store::{Batch, Store, StoreError};
+use store::{Background, Batch, LinkedTask, Store, StoreError, TaskLink};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::spending::budget;
 use crate::subagent::task::{self, TaskInput};
-use crate::subagent::task_link::{self, Background, LinkedTask, TaskLink};
 use crate::turn::history;
 use crate::turn::text_writer::row_interval;
 use crate::turn::tool_call::{CallEnd, PROGRESS_INTERVAL, ToolCall};
@@ -101,7 +100,7 @@ impl Delegation {
     fn metadata(&self) -> JsonMap {
         let model = json!({ "modelID": self.model.model_id, "providerID": self.model.provider_id });
         let mut metadata = JsonMap::from_iter([
-            ("parentSessionId".to_owned(), json!(self.task.session)),
+            ("parentSessionId".to_owned(), json!(self.task.parent)),
             ("sessionId".to_owned(), json!(self.task.child)),
             ("model".to_owned(), model),
             ("summary".to_owned(), self.summary.to_json()),
@@ -123,7 +122,7 @@ impl ToolCall {
     pub(crate) fn is_preapproved_task(&self) -> Result<bool, StoreError> {
         let store = self.turn.store();
         Ok(self.part.tool == task::TOOL
-            && (TaskLink::of_call(store, &self.part.head.id)?.is_some() || self.requesting_part()?.is_some()))
+            && (store.task_link(&self.part.head.id)?.is_some() || self.requesting_part()?.is_some()))
     }
 
     /// The prompt part that requests this call.
@@ -148,7 +147,7 @@ impl ToolCall {
                     self.show_running(&input, started, false, |_| {}).await?;
                 }
                 // Its agent may have been removed since it started.
-                if let Some(link) = TaskLink::of_call(self.turn.store(), &self.part.head.id)? {
+                if let Some(link) = self.turn.store().task_link(&self.part.head.id)? {
                     self.stop_unwanted(&link.task.child).await;
                 }
                 return self.end_with_error(input, started, refusal, None, CallEnd::Done).await;
@@ -192,7 +191,7 @@ impl ToolCall {
             delegation.resources.slot = self.turn.subagent_slots.clone().try_acquire_owned().ok();
         }
         if delegation.resources.slot.is_some()
-            && let Some(link) = TaskLink::of_call(&inner.store, &self.part.head.id)?
+            && let Some(link) = inner.store.task_link(&self.part.head.id)?
             && let Err(error) = self.send_prompt(&link).await
         {
             // The follower gets the same error, and reports it.
@@ -251,7 +250,7 @@ impl ToolCall {
             summary: CallSummary::default(),
             resources: ChildResources::default(),
         };
-        if let Some(known) = TaskLink::of_call(self.turn.store(), &self.part.head.id)? {
+        if let Some(known) = self.turn.store().task_link(&self.part.head.id)? {
             return Ok(Ok(delegation(known.task)));
         }
         if task.background == Some(true) && !instance.limits.background {
@@ -292,7 +291,7 @@ impl ToolCall {
         if let Some(budget) = &budget {
             batch.grant(&delegation.task.child, budget);
         }
-        task_link::store(&mut batch, &self.part.head.id, &delegation.task);
+        batch.link_task(&self.part.head.id, &delegation.task);
         self.show_progress(batch, &delegation).await?;
         self.signal_running();
         Ok(Ok(delegation))
@@ -317,7 +316,7 @@ impl ToolCall {
         };
         let background = || Background { awaited: false, follower: Some(store.owner().to_owned()) };
         Ok(LinkedTask {
-            session: self.turn.session_id.clone(),
+            parent: self.turn.session_id.clone(),
             child: child.clone(),
             prompt,
             title: task.description.clone(),
@@ -406,7 +405,7 @@ impl ToolCall {
 
     /// Whether the wait for the child ends before the child does.
     fn check_wait(&self, delegation: &mut Delegation) -> Result<Option<WaitOutcome>, StoreError> {
-        let Some(link) = TaskLink::of_call(self.turn.store(), &self.part.head.id)? else {
+        let Some(link) = self.turn.store().task_link(&self.part.head.id)? else {
             return Ok(Some(WaitOutcome::Ended(TaskEnd::Cancelled)));
         };
         delegation.task = link.task;
@@ -442,7 +441,7 @@ impl ToolCall {
             return stopped();
         }
         let mut events = inner.store.watch(WatchScope::Session(child.clone()), None)?;
-        if let Some(link) = TaskLink::of_call(&inner.store, &self.part.head.id)?
+        if let Some(link) = inner.store.task_link(&self.part.head.id)?
             && let Err(error) = self.send_prompt(&link).await
         {
             let outcome = self.check_wait(delegation)?;

@@ -16,7 +16,6 @@ use api::{
 use tools::Effect;
 
 use crate::spending::ledger::{self, ReportedUsage};
-use crate::subagent::task_link::{self, TaskLink};
 use crate::turn::Turn;
 use crate::turn::conversation::is_final;
 use crate::turn::step::IGNORED;
@@ -176,9 +175,9 @@ async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, may_rerun: 
                             again.push(tool.clone());
                         }
                         _ => {
-                            if let Some(link) = TaskLink::of_call(turn.store(), &tool.head.id)? {
+                            if let Some(link) = turn.store().task_link(&tool.head.id)? {
                                 orphans.push(link.task.child);
-                                task_link::remove(&mut batch, &tool.head.id);
+                                batch.end_task(&tool.head.id);
                             }
                             interrupt(tool);
                             batch.record(STARTED, tool.head.id.as_str(), None, None);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use api::{
     Action, Caller, Cursor, Delivery, EventBody, HostError, MessageError, MessageId, MessageWithParts, PromptInput,
-    Rule, Ruleset, Session, SessionId, SessionModel, SessionStatus, TurnId, TurnState, UserMessage, WatchScope,
+    Rule, Session, SessionId, SessionModel, SessionStatus, TurnId, TurnState, UserMessage, WatchScope,
 };
 use futures::StreamExt;
-use store::{Batch, CommitOutcome, SharedText, Store, StoreError, TurnRow};
+use store::{Batch, CommitOutcome, RuleSwitch, SessionChange, SharedText, Store, StoreError, TurnRow};
 use tokio::sync::oneshot;
 
 use crate::ask::permission;
@@ -324,38 +324,32 @@ fn write_prompt(batch: &mut Batch, id: &SessionId, instance: &Instance, accepted
 /// The rules in force for a prompt, as stored with it.
 fn rules_at_acceptance(instance: &Instance, session: &Session, message: &UserMessage, careful: bool) -> SharedText {
     let mut own = session.permission.clone();
-    apply_tool_switches(&mut own, message);
+    tool_switches(message).iter().for_each(|switch| switch.apply(&mut own));
     instance.rules_of(&message.agent, careful, own.as_deref().unwrap_or_default()).accepted().clone()
 }
 
 /// Updates the session's agent, model and tool switches from its newest prompt.
 fn update_session_from_prompt(batch: &mut Batch, id: &SessionId, accepted: &AcceptedPrompt) {
     let message = &accepted.message;
-    let agent = message.agent.clone();
     let model = SessionModel {
         id: message.model.model_id.clone(),
         provider_id: message.model.provider_id.clone(),
         variant: Some(message.model.variant.clone().unwrap_or_else(|| "default".to_owned())),
     };
-    let message = message.clone();
-    batch.change_session(id, move |session| {
-        session.agent = Some(agent.clone());
-        session.model = Some(model.clone());
-        apply_tool_switches(&mut session.permission, &message);
-        session.time.updated = api::now();
-    });
+    let change = SessionChange {
+        agent: Some(message.agent.clone()),
+        model: Some(model),
+        rule_switches: tool_switches(message),
+        is_activity: true,
+        ..SessionChange::default()
+    };
+    batch.change_session(id, change);
 }
 
-/// Turns a prompt's tool switches into rules of its session.
-fn apply_tool_switches(rules: &mut Option<Ruleset>, message: &UserMessage) {
-    for (tool, on) in message.tools.iter().flatten() {
-        // Switching a tool off adds a rule to the session. Switching it on removes that rule, but lifts no other
-        // denial.
-        let off = Rule::new(permission::permission_of_tool(tool), "*", Action::Deny);
-        let rules = rules.get_or_insert_default();
-        rules.retain(|rule| *rule != off);
-        if !on {
-            rules.push(off);
-        }
-    }
+/// A prompt's tool switches as rules of its session. Switching a tool off puts a denial in force. Switching it on lifts
+/// that one, but no other.
+fn tool_switches(message: &UserMessage) -> Vec<RuleSwitch> {
+    let deny = |tool: &str| Rule::new(permission::permission_of_tool(tool), "*", Action::Deny);
+    let switches = message.tools.iter().flatten();
+    switches.map(|(tool, is_enabled)| RuleSwitch { rule: deny(tool), is_on: !is_enabled }).collect()
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{MessageId, ModelRef, SessionId, Timestamp};
+use api::{MessageId, ModelRef, Session, SessionId, Timestamp};
 use futures::StreamExt;
 use llm::{Content, LlmEvent, Prompt, PromptMessage, Settings};
-use store::Batch;
+use store::{Batch, Retitle, SessionChange};
 
 use crate::Inner;
 use crate::project::instance::Instance;
@@ -43,8 +43,8 @@ pub(crate) fn is_initial(title: &str) -> bool {
 
 /// Asks the small model for a title. A failure does no harm: the next turn tries again. Neither does an exhausted
 /// budget: the turn itself matters more.
-pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: SessionId, text: String, used: ModelRef) {
-    let inner = inner.clone();
+pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: &Session, text: String, used: ModelRef) {
+    let (inner, session, initial) = (inner.clone(), session.id.clone(), session.title.clone());
     inner.titles.clone().spawn(async move {
         let Ok(target) = inner.resolve(&instance, &inner.small_model(&instance, &used)) else { return };
         let Some(prompt) = prompt(&instance, &target, &session, &text) else { return };
@@ -64,13 +64,8 @@ pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: Ses
         let used = usage.used(&call, &target.model, failed);
         batch.spend(&call.id, &used);
         record_usage(&inner, &mut batch, &session, &used);
-        let title = title.flatten();
-        batch.change_session(&session, move |session| {
-            ledger::add_usage(session, used.cost, &used.tokens);
-            if let Some(title) = title.as_ref().filter(|_| is_initial(&session.title)) {
-                session.title.clone_from(title);
-            }
-        });
+        let retitle = title.flatten().map(|to| Retitle { from: initial, to });
+        batch.change_session(&session, SessionChange { retitle, ..SessionChange::usage(used.cost, used.tokens) });
         if let Err(error) = inner.commit_with_retry(None, batch).await {
             tracing::debug!(%session, %error, "the title was not stored");
         }

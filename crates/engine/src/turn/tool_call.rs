@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tools::{Answers, Change, Context, Effect, FileChange, Need, Output, Progress, ProgressUpdate, Tool, ToolError};
 
 use crate::ask::rules::Rules;
-use crate::subagent::{task, task_link};
+use crate::subagent::task;
 use crate::turn::text_writer::row_interval;
 use crate::turn::{Turn, known_files, prompt, structured_output};
 use crate::{Error, ask};
@@ -382,7 +382,7 @@ impl ToolCall {
         let mut batch = self.turn.batch();
         batch.record(STARTED, self.part.head.id.as_str(), None, None);
         if self.part.tool == task::TOOL {
-            task_link::remove(&mut batch, &self.part.head.id);
+            batch.end_task(&self.part.head.id);
         }
         batch
     }

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{PartId, SessionId};
-use store::{Batch, StoreError};
+use store::{Background, Batch, LinkedTask, StoreError, TaskLink};
 use tokio::time::Instant;
 
 use crate::subagent::delegate::ChildResources;
-use crate::subagent::task_link::{Background, LinkedTask, TaskLink};
 use crate::{Engine, Error, Inner, lock};
 
 /// How often it checks. It acts on what it finds twice in a row, because someone may have been about to act.
@@ -118,8 +117,8 @@ impl Inner {
     /// Follows background tasks that nobody follows.
     async fn check_background_tasks(self: &Arc<Self>, suspects: &mut HashSet<PartId>) -> Result<(), Error> {
         let known = std::mem::take(suspects);
-        for link in TaskLink::background(&self.store)? {
-            if self.is_unfollowed(&link)? && self.is_in_scope(&link.task.session)? {
+        for link in self.store.background_tasks()? {
+            if self.is_unfollowed(&link)? && self.is_in_scope(&link.task.parent)? {
                 if known.contains(&link.part) {
                     self.take_over_task(&link).await?;
                 } else {
@@ -147,10 +146,10 @@ impl Inner {
         if background.follower.as_deref() != Some(self.store.owner()) {
             let background = Background { follower: Some(self.store.owner().to_owned()), ..background.clone() };
             let mut batch = Batch::new(&store::Location::new("", ""));
-            link.replace(&mut batch, &LinkedTask { background: Some(background), ..link.task.clone() });
+            batch.replace_task(link, &LinkedTask { background: Some(background), ..link.task.clone() });
             match self.store.commit(batch).await {
                 Ok(_) => {}
-                Err(StoreError::Conflict { .. }) => return Ok(false),
+                Err(StoreError::Changed { .. }) => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
         }

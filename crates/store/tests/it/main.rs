@@ -14,4 +14,5 @@ mod processes;
 mod records;
 mod rows;
 mod space;
+mod tables;
 mod turns;

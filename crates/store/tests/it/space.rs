@@ -148,6 +148,20 @@ async fn a_deleted_session_leaves_nothing_on_disk() {
     batch.record("started", started.as_str(), Some(&json!(MARK)), None);
     batch.record("state", "other", Some(&json!("stays")), None);
     batch.count_changed_file(&session.id, MARK);
+    batch.pause(&session.id, 1);
+    batch.block(&session.id, &Blocked { bound: Bound::Steps, session_id: session.id.clone(), message: MARK.into() });
+    let prompt = PromptInput { parts: vec![PromptPart::text(MARK)], ..PromptInput::default() };
+    let task = LinkedTask {
+        parent: session.id.clone(),
+        child: kept.id.clone(),
+        prompt: MessageId::new(),
+        title: MARK.into(),
+        input: Some(Box::new(prompt)),
+        cancelled: false,
+        careful: false,
+        background: Some(Background { awaited: true, follower: None }),
+    };
+    batch.link_task(&started, &task);
     for number in 0..200 {
         let version = FileVersion { hash: MARK.into(), content: Some(MARK.repeat(100)) };
         batch.file_version(&session.id, &format!("{MARK}{number}"), version);
@@ -171,8 +185,22 @@ async fn a_deleted_session_leaves_nothing_on_disk() {
     assert_eq!(store.compact().await.unwrap(), CompactOutcome::Rewritten);
     assert!(!holds(&on_disk(&temp), MARK), "it can still be read");
     let raw = rusqlite::Connection::open(temp.path()).unwrap();
-    let tables =
-        ["message", "part", "ask", "inbox", "todo", "status", "lease", "turn", "ledger", "touched", "file_version"];
+    let tables = [
+        "message",
+        "part",
+        "ask",
+        "inbox",
+        "todo",
+        "status",
+        "lease",
+        "turn",
+        "ledger",
+        "touched",
+        "file_version",
+        "paused",
+        "blocked",
+        "task_link",
+    ];
     let raw_sessions: i64 = raw.query_row("SELECT count(*) FROM session", [], |row| row.get(0)).unwrap();
     assert_eq!(raw_sessions, 1, "the one that was kept");
     for table in tables.into_iter().chain(["reservation", "budget", "signal", "removed"]) {

@@ -226,9 +226,9 @@ impl Store {
         self.read(|conn| {
             let _snapshot = read_transaction(conn)?;
             let mut statement = conn.prepare_cached(
-                "SELECT id, json FROM (SELECT id, json, position FROM message WHERE session = ?1
+                "SELECT id, json FROM (SELECT id, json, open, position FROM message WHERE session = ?1
                                        ORDER BY position DESC LIMIT ?2)
-                 WHERE json ->> '$.role' = 'assistant' AND json ->> '$.time.completed' IS NULL ORDER BY position",
+                 WHERE open = 1 ORDER BY position",
             )?;
             let mut rows = statement.query(params![session.as_str(), int(newest as u64)])?;
             let mut messages = Vec::new();

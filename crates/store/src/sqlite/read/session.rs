@@ -85,51 +85,53 @@ impl SessionQuery {
     fn sql(&self) -> (String, Vec<Value>) {
         let mut sql = String::from("SELECT json, id FROM session WHERE 1");
         let mut values = Vec::new();
-        let mut and = |condition: &str, value: Option<Value>| {
+        let mut and = |condition: &str, value: &[Value]| {
             sql.push_str(" AND ");
             sql.push_str(condition);
-            values.extend(value);
+            values.extend_from_slice(value);
         };
         if let Some(directory) = &self.directory {
-            and("directory = ?", Some(directory.clone().into()));
+            and("directory = ?", &[directory.clone().into()]);
             if let Some(project) = &self.project {
                 // The `+` makes it a plain filter, so that the directory index is used.
-                and("+project = ?", Some(project.clone().into()));
+                and("+project = ?", &[project.clone().into()]);
             }
         } else if let Some(project) = &self.project {
-            and("project = ?", Some(project.clone().into()));
+            and("project = ?", &[project.clone().into()]);
         }
         if self.roots {
-            and("parent IS NULL", None);
+            and("parent IS NULL", &[]);
         }
         if let Some(start) = self.start {
-            and("updated >= ?", Some(start.into()));
+            and("updated >= ?", &[start.into()]);
         }
         if let Some(before) = self.before {
-            and("updated < ?", Some(before.into()));
+            and("updated < ?", &[before.into()]);
         }
         if let Some(search) = self.search.as_ref().filter(|search| !search.is_empty()) {
-            and("instr(title, ?) > 0", Some(search.to_lowercase().into()));
+            and("instr(title, ?) > 0", &[search.to_lowercase().into()]);
         }
         if let Some(path) = self.path.as_ref().filter(|path| !path.is_empty()) {
-            let below = "instr(json_extract(json, '$.path') || '/', ?) = 1";
-            and(below, Some(format!("{}/", path.trim_matches('/')).into()));
+            let path = path.trim_matches('/');
+            // `0` follows `/`.
+            let (below, end) = (format!("{path}/"), format!("{path}0"));
+            and("(path = ? OR path >= ? AND path < ?)", &[path.to_owned().into(), below.into(), end.into()]);
         }
         if let Some(workspace) = &self.workspace {
-            and("json_extract(json, '$.workspaceID') = ?", Some(workspace.clone().into()));
+            and("workspace = ?", &[workspace.clone().into()]);
         }
         if self.unarchived {
-            and("json_extract(json, '$.time.archived') IS NULL", None);
+            and("archived IS NULL", &[]);
         }
         if let Some(CreationOrder { ascending, after: Some(after) }) = &self.creation_order {
             let sign = if *ascending { '>' } else { '<' };
-            let condition = format!("rowid {sign} (SELECT rowid FROM session WHERE id = ?)");
-            and(&condition, Some(after.to_string().into()));
+            let condition = format!("number {sign} (SELECT number FROM session WHERE id = ?)");
+            and(&condition, &[after.to_string().into()]);
         }
         sql.push_str(match &self.creation_order {
             None => " ORDER BY updated DESC, id LIMIT ?",
-            Some(CreationOrder { ascending: true, .. }) => " ORDER BY rowid LIMIT ?",
-            Some(CreationOrder { ascending: false, .. }) => " ORDER BY rowid DESC LIMIT ?",
+            Some(CreationOrder { ascending: true, .. }) => " ORDER BY number LIMIT ?",
+            Some(CreationOrder { ascending: false, .. }) => " ORDER BY number DESC LIMIT ?",
         });
         values.push(int(self.limit as u64).into());
         (sql, values)
@@ -209,7 +211,8 @@ impl Store {
     /// The sessions that a session spawned, oldest first. Has no bound: a [long read](Self::long_read).
     pub fn children(&self, id: &SessionId) -> Result<Vec<Session>, StoreError> {
         self.read(|conn| {
-            let mut statement = conn.prepare_cached("SELECT json, id FROM session WHERE parent = ?1 ORDER BY rowid")?;
+            let mut statement =
+                conn.prepare_cached("SELECT json, id FROM session WHERE parent = ?1 ORDER BY number")?;
             let mut rows = statement.query([id.as_str()])?;
             let mut children = Vec::new();
             while let Some(row) = rows.next()? {

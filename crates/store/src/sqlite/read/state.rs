@@ -110,9 +110,8 @@ impl Store {
     /// The asks of a tool call, answered or not, oldest first.
     pub fn asks_of_call(&self, session: &SessionId, call: &str) -> Result<Vec<AskRow>, StoreError> {
         self.read(|conn| {
-            let mut statement = conn.prepare_cached(
-                "SELECT id FROM ask WHERE session = ?1 AND json_extract(json, '$.tool.callID') = ?2 ORDER BY rowid",
-            )?;
+            let mut statement =
+                conn.prepare_cached("SELECT id FROM ask WHERE session = ?1 AND call = ?2 ORDER BY number")?;
             let ids: Vec<String> =
                 statement.query_map([session.as_str(), call], |row| row.get(0))?.collect::<Result<_, _>>()?;
             ids.iter().filter_map(|id| ask_row(conn, id).transpose()).collect()
@@ -123,7 +122,7 @@ impl Store {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
                 "SELECT id, json FROM ask WHERE kind = ?1 AND reply IS NULL AND (?2 IS NULL OR session = ?2)
-                 AND (?3 IS NULL OR project = ?3) AND (?4 IS NULL OR directory = ?4) ORDER BY rowid",
+                 AND (?3 IS NULL OR project = ?3) AND (?4 IS NULL OR directory = ?4) ORDER BY number",
             )?;
             let session = filter.session.as_ref().map(SessionId::as_str);
             let mut rows = statement.query(params![kind.name(), session, filter.project, filter.directory])?;
@@ -146,7 +145,7 @@ impl Store {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
                 "SELECT id, project, directory, permission, pattern, created FROM approval
-                 WHERE ?1 IS NULL OR project = ?1 ORDER BY rowid",
+                 WHERE ?1 IS NULL OR project = ?1 ORDER BY number",
             )?;
             let mut rows = statement.query([project])?;
             let mut approvals = Vec::new();
@@ -168,7 +167,7 @@ impl Store {
     pub fn approved_rules(&self, directory: &str) -> Result<Ruleset, StoreError> {
         self.read(|conn| {
             let mut statement =
-                conn.prepare_cached("SELECT permission, pattern FROM approval WHERE directory = ?1 ORDER BY rowid")?;
+                conn.prepare_cached("SELECT permission, pattern FROM approval WHERE directory = ?1 ORDER BY number")?;
             let rules = statement.query_map([directory], |row| {
                 Ok(Rule::new(row.get::<_, String>(0)?, row.get::<_, String>(1)?, Action::Allow))
             })?;
@@ -198,7 +197,7 @@ impl Store {
     /// All known projects, in the order of their first use. A row for each repository that was ever opened.
     pub fn projects(&self) -> Result<Vec<Project>, StoreError> {
         self.read(|conn| {
-            let mut statement = conn.prepare_cached("SELECT id, json FROM project ORDER BY rowid")?;
+            let mut statement = conn.prepare_cached("SELECT id, json FROM project ORDER BY number")?;
             let mut rows = statement.query([])?;
             let mut projects = Vec::new();
             while let Some(row) = rows.next()? {

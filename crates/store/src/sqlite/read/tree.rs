@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 
 use api::{
-    Budget, BudgetState, Cursor, MessageError, PermissionRequest, QuestionRequest, Session, SessionId, SessionModel,
-    SessionStatus, Timestamp, ToolPart, Usage,
+    Blocked, Budget, BudgetState, Cursor, MessageError, PermissionRequest, QuestionRequest, Session, SessionId,
+    SessionModel, SessionStatus, Timestamp, ToolPart, Usage,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::Deserialize;
 
 use crate::error::StoreError;
+use crate::sqlite::hold;
 use crate::sqlite::ledger::{self, Reservation, SUMS, SUMS_LEN};
 use crate::sqlite::read::read_transaction;
 use crate::sqlite::row::{self, int, uint};
@@ -46,6 +47,14 @@ pub struct TreeSession {
     pub error: Option<MessageError>,
     /// Its status, if a live process runs it.
     pub status: Option<SessionStatus>,
+    /// Whether it is paused itself.
+    pub paused: bool,
+    /// The budget that its turn waits for, if its status says so.
+    pub blocked: Option<Blocked>,
+    /// Whether it works in the background for its caller.
+    pub background: bool,
+    /// The directory of its worktree.
+    pub worktree: Option<String>,
 }
 
 /// A tree with the live state of its sessions.
@@ -55,7 +64,7 @@ pub struct TreeRows {
     pub sessions: Vec<TreeSession>,
     /// Running model calls, of all trees.
     pub reservations: Vec<Reservation>,
-    /// Running tool calls of these sessions, oldest first.
+    /// Running tool calls of these sessions, in the order in which the sessions and their parts were created.
     pub tools: Vec<ToolPart>,
     /// Open permission requests, of all trees.
     pub permissions: Vec<PermissionRequest>,
@@ -88,33 +97,38 @@ struct CreatedTime {
     created: Timestamp,
 }
 
-/// A session and its descendants, parents before children. Siblings are ordered by rowid, oldest first.
+/// A session and its descendants, parents before children. Siblings are in the order of their creation.
 const SUBTREE: &str = "WITH RECURSIVE below (number, id, depth) AS (
-     SELECT rowid, id, 0 FROM session WHERE id = ?1
+     SELECT number, id, 0 FROM session WHERE id = ?1
      UNION ALL
-     SELECT session.rowid, session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id
+     SELECT session.number, session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id
      WHERE below.depth < 100 ORDER BY 3, 1";
 
 /// The sessions of a tree in order, without their status.
 fn tree_sessions(conn: &Connection, root: &SessionId) -> Result<Vec<TreeSession>, StoreError> {
-    // Deepest first, so that each subtree is contiguous. Rows are found by rowid, which is one search instead of two.
+    // Deepest first, so that each subtree is contiguous. Rows are found by number, which is one search instead of two.
     let mut statement = conn.prepare_cached(&format!(
         "WITH RECURSIVE below (number, id, depth) AS (
-             SELECT rowid, id, 0 FROM session WHERE id = ?1
+             SELECT number, id, 0 FROM session WHERE id = ?1
              UNION ALL
-             SELECT session.rowid, session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id
+             SELECT session.number, session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id
              WHERE below.depth < 100 ORDER BY 3 DESC, 1
          )
          SELECT below.id, below.depth, session.parent, session.json, turn.started, turn.ended, turn.error,
-                budget.cost, budget.tokens, budget.steps, budget.seconds, budget.began, {}
-         FROM below CROSS JOIN session ON session.rowid = below.number
+                budget.cost, budget.tokens, budget.steps, budget.seconds, budget.began, paused.since IS NOT NULL,
+                blocked.bound, blocked.budget, blocked.message, worktree.directory,
+                EXISTS (SELECT 1 FROM task_link WHERE child = below.id AND awaited IS NOT NULL), {}
+         FROM below CROSS JOIN session ON session.number = below.number
          LEFT JOIN ledger ON ledger.session = below.id
          LEFT JOIN turn ON turn.session = below.id AND turn.number =
               (SELECT max(number) FROM turn WHERE session = below.id AND started IS NOT NULL)
-         LEFT JOIN budget ON budget.session = below.id",
+         LEFT JOIN budget ON budget.session = below.id
+         LEFT JOIN paused ON paused.session = below.id
+         LEFT JOIN blocked ON blocked.session = below.id
+         LEFT JOIN worktree ON worktree.session = below.id",
         *SUMS
     ))?;
-    const SUMS_START: usize = 12;
+    const SUMS_START: usize = 18;
     let mut rows = statement.query([root.as_str()])?;
     let mut sessions = Vec::new();
     while let Some(row) = rows.next()? {
@@ -138,6 +152,10 @@ fn tree_sessions(conn: &Connection, root: &SessionId) -> Result<Vec<TreeSession>
             ended: row.get(5)?,
             error,
             status: None,
+            paused: row.get(12)?,
+            blocked: hold::blocked_columns(row, 13, id)?,
+            worktree: row.get(16)?,
+            background: row.get(17)?,
             id: row::id("session", id)?,
         });
     }
@@ -146,7 +164,11 @@ fn tree_sessions(conn: &Connection, root: &SessionId) -> Result<Vec<TreeSession>
 
 fn running_tools(conn: &Connection, sessions: &[TreeSession]) -> Result<Vec<ToolPart>, StoreError> {
     let running: std::collections::HashSet<&str> = sessions.iter().map(|session| session.id.as_str()).collect();
-    let mut statement = conn.prepare_cached("SELECT id, session, json FROM part WHERE running = 1 ORDER BY +rowid")?;
+    let mut statement = conn.prepare_cached(
+        "SELECT part.id, part.session, part.json FROM part LEFT JOIN message ON message.id = part.message
+         LEFT JOIN session ON session.id = part.session
+         WHERE part.running = 1 ORDER BY session.number, message.position, part.position, part.id",
+    )?;
     let mut rows = statement.query([])?;
     let mut tools = Vec::new();
     while let Some(row) = rows.next()? {
@@ -198,7 +220,7 @@ impl Store {
     pub fn subtree(&self, root: &SessionId) -> Result<Vec<Session>, StoreError> {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(&format!(
-                "{SUBTREE}) SELECT session.json, below.id FROM below CROSS JOIN session ON session.rowid = below.number"
+                "{SUBTREE}) SELECT session.json, below.id FROM below CROSS JOIN session ON session.number = below.number"
             ))?;
             let mut rows = statement.query([root.as_str()])?;
             let mut family = Vec::new();

@@ -8,14 +8,15 @@ use api::{
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::batch::{Batch, Change, Location, Op, SessionRow};
+use crate::batch::{Batch, Location, Op, SessionRow};
 use crate::error::StoreError;
+use crate::session_change::SessionChange;
 use crate::sqlite::lease::AcquireOutcome;
 use crate::sqlite::ledger::BudgetExceeded;
 use crate::sqlite::row::{self, int, uint};
 use crate::sqlite::turn::EndOutcome;
 use crate::sqlite::upkeep::sweep;
-use crate::sqlite::{lease, ledger, log, turn};
+use crate::sqlite::{hold, lease, ledger, log, task, turn, worktree};
 
 /// Answers an ask that is still open.
 const ANSWER: &str = "UPDATE ask SET reply = ?2 WHERE id = ?1 AND reply IS NULL";
@@ -141,9 +142,9 @@ fn apply(conn: &Connection, batch: &Batch, op: &Op, applied: &mut Applied) -> Re
                 return Err(StoreError::NoSession { id: id.clone() });
             }
         }
-        Op::Message { id, session, json, insert } => {
+        Op::Message { id, session, json, open, insert } => {
             let turn = turn_of(batch, applied, session);
-            message(conn, id, session, turn, json, *insert)?;
+            message(conn, (id, session), turn, (json, *open), *insert)?;
         }
         Op::AnswerEnded { session, error } => {
             let sql = "UPDATE turn SET error = ?3 WHERE session = ?1 AND number = ?2 AND error IS NOT ?3";
@@ -207,12 +208,12 @@ fn apply(conn: &Connection, batch: &Batch, op: &Op, applied: &mut Applied) -> Re
         Op::CountAttempt(message) => {
             run(conn, "UPDATE inbox SET attempts = attempts + 1 WHERE message = ?1", [message.as_str()])?;
         }
-        Op::Ask { id, session, kind, json } => {
+        Op::Ask { id, session, kind, call, json } => {
             run(
                 conn,
-                "INSERT INTO ask (id, session, project, directory, kind, json) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                "INSERT INTO ask (id, session, project, directory, kind, call, json) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
                  ON CONFLICT (id) DO NOTHING",
-                params![id, session.as_str(), &*location.project, &*location.directory, kind.name(), json],
+                params![id, session.as_str(), &*location.project, &*location.directory, kind.name(), call, json],
             )?;
         }
         Op::Answer { id, reply } => answer(conn, id, reply)?,
@@ -278,18 +279,33 @@ fn apply(conn: &Connection, batch: &Batch, op: &Op, applied: &mut Applied) -> Re
         Op::Budget { session, budget, is_additional } => {
             ledger::set_budget(conn, session, budget.as_ref(), *is_additional)?
         }
+        Op::Hold(op) => hold::apply(conn, op)?,
+        Op::Task(op) => task::apply(conn, op)?,
+        Op::Worktree { session, row } => worktree::put(conn, session, row.as_deref())?,
     }
     Ok(())
 }
 
 fn put_session(conn: &Connection, row: &SessionRow) -> Result<(), StoreError> {
-    let SessionRow { id, project, directory, parent, updated, title, json } = row;
+    let SessionRow { id, project, directory, parent, updated, archived, path, workspace, title, json } = row;
     run(
         conn,
-        "INSERT INTO session (id, project, directory, parent, updated, title, json, owner)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, (SELECT owner FROM session WHERE id = ?4))
-         ON CONFLICT (id) DO UPDATE SET project = ?2, directory = ?3, parent = ?4, updated = ?5, title = ?6, json = ?7",
-        params![id.as_str(), project, directory, parent.as_ref().map(SessionId::as_str), updated, title, json],
+        "INSERT INTO session (id, project, directory, parent, updated, title, json, archived, path, workspace, owner)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, (SELECT owner FROM session WHERE id = ?4))
+         ON CONFLICT (id) DO UPDATE SET project = ?2, directory = ?3, parent = ?4, updated = ?5, title = ?6, json = ?7,
+             archived = ?8, path = ?9, workspace = ?10",
+        params![
+            id.as_str(),
+            project,
+            directory,
+            parent.as_ref().map(SessionId::as_str),
+            updated,
+            title,
+            json,
+            archived,
+            path,
+            workspace
+        ],
     )?;
     Ok(())
 }
@@ -298,14 +314,14 @@ fn change_session(
     conn: &Connection,
     batch: &Batch,
     id: &SessionId,
-    change: &Change,
+    change: &SessionChange,
     applied: &mut Applied,
 ) -> Result<(), StoreError> {
     let mut statement = conn.prepare_cached("SELECT json FROM session WHERE id = ?1")?;
     let found: Option<String> = statement.query_row([id.as_str()], |row| row.get(0)).optional()?;
     let found = found.ok_or_else(|| StoreError::NoSession { id: id.clone() })?;
     let mut session: Session = row::json("session", id.as_str(), &found)?;
-    (change.0)(&mut session);
+    change.apply(&mut session, api::now());
     let invalid = |error: serde_json::Error| StoreError::Invalid(error.to_string());
     put_session(conn, &SessionRow::new(&session, serde_json::to_string(&session).map_err(invalid)?))?;
     log_new_event(conn, batch, EventBody::session(session), applied)
@@ -396,25 +412,25 @@ fn log(conn: &Connection, location: &Location, row: &LogRow<'_>, applied: &mut A
 /// Writes a message's row. A new message goes to the end of its session and stores the greatest id stamp up to there.
 fn message(
     conn: &Connection,
-    id: &MessageId,
-    session: &SessionId,
+    (id, session): (&MessageId, &SessionId),
     turn: Option<u64>,
-    json: &str,
+    (json, open): (&str, bool),
     insert: bool,
 ) -> Result<(), StoreError> {
-    if !insert && run(conn, "UPDATE message SET json = ?2 WHERE id = ?1", params![id.as_str(), json])? > 0 {
+    let sql = "UPDATE message SET json = ?2, open = ?3 WHERE id = ?1";
+    if !insert && run(conn, sql, params![id.as_str(), json, open])? > 0 {
         return Ok(());
     }
     let stamp = IdStamp::of(id.as_str()).map(|stamp| stamp.to_string()).unwrap_or_default();
     let new = run(
         conn,
-        "INSERT INTO message (id, session, position, stamp, turn, json)
+        "INSERT INTO message (id, session, position, stamp, turn, json, open)
          SELECT ?1, ?2, coalesce(last.position, 0) + 1, max(coalesce(last.stamp, ''), ?3),
-                ?5, ?4
+                ?5, ?4, ?6
          FROM (SELECT 1) LEFT JOIN
               (SELECT position, stamp FROM message WHERE session = ?2 ORDER BY position DESC LIMIT 1) AS last
          WHERE true ON CONFLICT DO NOTHING",
-        params![id.as_str(), session.as_str(), stamp, json, turn.map_or(0, int)],
+        params![id.as_str(), session.as_str(), stamp, json, turn.map_or(0, int), open],
     )?;
     if new == 0 {
         return Err(StoreError::Exists { id: id.clone() });
@@ -432,6 +448,9 @@ fn delete_session(conn: &Connection, id: &SessionId) -> Result<(), StoreError> {
         "DELETE FROM todo WHERE session = ?1",
         "DELETE FROM status WHERE session = ?1",
         "DELETE FROM signal WHERE session = ?1",
+        "DELETE FROM paused WHERE session = ?1",
+        "DELETE FROM blocked WHERE session = ?1",
+        "DELETE FROM task_link WHERE parent = ?1",
         "DELETE FROM lease WHERE session = ?1",
         "DELETE FROM ask WHERE session = ?1 AND reply IS NULL",
         "DELETE FROM session WHERE id = ?1",
