@@ -11,12 +11,12 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::budget::{BudgetExceeded, Reservation};
 use crate::feed::text;
 use crate::hold::HoldOp;
+use crate::lease::{AcquireOutcome, Lease};
 use crate::session_change::SessionChange;
 use crate::shared::SharedText;
-use crate::sqlite::lease::{AcquireOutcome, Lease};
-use crate::sqlite::ledger::{BudgetExceeded, Reservation};
 use crate::task::TaskOp;
 use crate::worktree::WorktreeRow;
 

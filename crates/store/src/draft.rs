@@ -8,8 +8,7 @@ use api::{EventBody, Session, SessionId};
 use crate::Store;
 use crate::batch::{Batch, Location};
 use crate::error::StoreError;
-use crate::sqlite::lease::{AcquireOutcome, Lease};
-use crate::sqlite::row;
+use crate::lease::{AcquireOutcome, Lease};
 
 /// A session being written. If it is neither [published](Self::publish) nor [discarded](Self::discard), it is removed
 /// after the process ends.
@@ -80,19 +79,6 @@ impl SessionDraft {
 }
 
 impl Store {
-    /// Drafts that dead processes began and did not publish.
-    pub fn abandoned_drafts(&self) -> Result<Vec<SessionId>, StoreError> {
-        let dead = self.dead_owners()?;
-        let drafts = self.read(|conn| {
-            let mut statement = conn.prepare_cached(
-                "SELECT session, owner FROM lease WHERE NOT EXISTS (SELECT 1 FROM session WHERE id = lease.session)",
-            )?;
-            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            Ok(rows.collect::<Result<Vec<(String, String)>, _>>()?)
-        })?;
-        drafts.into_iter().filter(|(_, owner)| dead.contains(owner)).map(|(id, _)| row::id("lease", &id)).collect()
-    }
-
     /// Removes the rows of a session that was never published.
     pub async fn discard_draft(&self, session: &SessionId) -> Result<(), StoreError> {
         let mut batch = Batch::new(&Location::new("", ""));

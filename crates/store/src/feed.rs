@@ -5,6 +5,7 @@
 
 mod attach;
 pub(crate) mod queue;
+pub(crate) mod stored;
 pub(crate) mod text;
 pub(crate) mod watch;
 
@@ -15,7 +16,7 @@ use api::{EventBody, Frame, MessageId, Part, PartId, SessionId, SessionStatus, W
 
 use crate::batch::{Batch, Location, Op};
 use crate::feed::queue::{ByteCounter, Queue, QueuedFrame};
-use crate::sqlite::log::LogEntry;
+use crate::feed::stored::LogEntry;
 
 /// The approximate memory limit for frames queued for all watchers. Beyond it, the watchers furthest behind are cut.
 pub const WATCH_BYTES: usize = 16 << 20;

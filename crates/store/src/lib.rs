@@ -16,13 +16,16 @@
 //! | `feed` | live events: the watchers of this process, their queues, and text that is still growing |
 //! | `long_read` | the few threads that do the reads without a small bound |
 //! | `shared` | texts that many rows have in common, stored once by their hash |
-//! | `sqlite` | the back end: schema, writer, queries, leases and upkeep. New SQL and `rusqlite` calls belong there |
+//! | `lease` `budget` | who runs a session and who is alive; what a model call may use |
+//! | `sqlite` | the back end, and the only place that knows SQLite: schema, writer, queries, leases and upkeep |
 
 mod batch;
+mod budget;
 mod draft;
 mod error;
 mod feed;
 mod hold;
+mod lease;
 mod long_read;
 mod session_change;
 mod shared;
@@ -33,17 +36,16 @@ mod upkeep;
 mod worktree;
 
 pub use batch::{AskKind, Batch, CommitOutcome, Location, TurnEnd};
+pub use budget::{BudgetExceeded, Reservation};
 pub use draft::SessionDraft;
 pub use error::{DatabaseErrorKind, StoreError};
 pub use feed::WATCH_BYTES;
 pub use feed::queue::WATCH_QUEUE;
+pub use lease::{AcquireOutcome, Lease, LeaseHolder, Signal};
 pub use long_read::MAX_LONG_READS;
 pub use session_change::{Retitle, RuleSwitch, SessionChange, SessionPlace};
 pub use shared::SharedText;
 pub use sqlite::file::data_loss::DataLoss;
-pub use sqlite::lease::signal::Signal;
-pub use sqlite::lease::{AcquireOutcome, Lease, LeaseHolder};
-pub use sqlite::ledger::{BudgetExceeded, Reservation};
 pub use sqlite::read::{
     AskFilter, AskRow, CreationOrder, InboxEntry, MessagePages, RECORD_PAGE_MAX, Record, RecordPage, SessionQuery,
     Stats, TreeRows, TreeSession,

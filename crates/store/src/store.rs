@@ -1,32 +1,28 @@
-//! The store's handle: opening, committing, leases, signals and watching. Queries are in
-//! [`sqlite::read`](crate::sqlite::read), upkeep is in [`upkeep`](crate::upkeep).
+//! The store's handle: committing, leases, signals and watching. The back end opens it and has its queries; upkeep is in
+//! [`upkeep`](crate::upkeep).
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use api::{Cursor, EventBody, Part, PartId, SessionId, SessionStatus, WatchItem, WatchScope};
 use futures::stream::BoxStream;
-use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::batch::{Batch, CommitOutcome, Location};
 use crate::error::StoreError;
+use crate::feed::stored::StoredLog;
 use crate::feed::{Feed, WATCH_BYTES, watch};
+use crate::lease::{AcquireOutcome, Peers, Signal};
 use crate::long_read::LongReads;
-use crate::sqlite::file::data_loss::{self, DataLoss, TipFile};
+use crate::sqlite::file::data_loss::DataLoss;
 use crate::sqlite::file::identity::FileIdentity;
-use crate::sqlite::file::read_only::{self, Access};
-use crate::sqlite::lease::signal::{self, Signal};
-use crate::sqlite::lease::{AcquireOutcome, OwnerLock, Owners};
+use crate::sqlite::lease::OwnerLock;
 use crate::sqlite::read::Readers;
-use crate::sqlite::upkeep::space::{self, DiskUsage};
 use crate::sqlite::write::{self, Job, Observer, WriteRequest, WriteResponse, Writer, WriterMessage};
-use crate::sqlite::{log, schema};
 
 /// The number of newest rows the log keeps. It holds at most 256 more once pruning has caught up.
 pub const KEEP_EVENTS: u64 = 100_000;
@@ -102,31 +98,31 @@ impl Default for Options {
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
     /// The connection this clone reads with, if all its reads come from one snapshot.
-    snapshot: Option<Arc<Readers>>,
+    pub(crate) snapshot: Option<Arc<Readers>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Inner {
     /// Taken on drop, which ends the writer thread.
-    writer_messages: Option<std_mpsc::Sender<WriterMessage>>,
-    slots: Arc<Semaphore>,
-    writer: Arc<Mutex<Writer>>,
-    thread: Option<JoinHandle<()>>,
+    pub(crate) writer_messages: Option<std_mpsc::Sender<WriterMessage>>,
+    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) writer: Arc<Mutex<Writer>>,
+    pub(crate) thread: Option<JoinHandle<()>>,
     pub(crate) feed: Arc<Feed>,
-    observer: Arc<Observer>,
+    pub(crate) observer: Arc<Observer>,
     pub(crate) readers: Arc<Readers>,
     pub(crate) long_reads: LongReads,
     /// `None` for a read-only store, whose files are not checked.
-    identity: Option<Arc<FileIdentity>>,
-    write_retry_timeout: Duration,
-    data_loss: Option<DataLoss>,
-    pub(crate) owners: Owners,
-    schedule: Option<WriteSchedule>,
-    signals: Mutex<Option<mpsc::Receiver<(SessionId, Signal)>>>,
+    pub(crate) identity: Option<Arc<FileIdentity>>,
+    pub(crate) write_retry_timeout: Duration,
+    pub(crate) data_loss: Option<DataLoss>,
+    pub(crate) owners: Arc<dyn Peers>,
+    pub(crate) schedule: Option<WriteSchedule>,
+    pub(crate) signals: Mutex<Option<mpsc::Receiver<(SessionId, Signal)>>>,
     /// Why nothing can be written, for a read-only store.
-    read_only_reason: Option<StoreError>,
+    pub(crate) read_only_reason: Option<StoreError>,
     /// Dropped last: until then this process counts as alive. `None` for a read-only store.
-    lock: Option<OwnerLock>,
+    pub(crate) lock: Option<OwnerLock>,
 }
 
 impl Drop for Inner {
@@ -141,147 +137,10 @@ impl Drop for Inner {
     }
 }
 
-/// An open database file.
-struct OpenedFile {
-    conn: Connection,
-    data_loss: Option<DataLoss>,
-    identity: Option<Arc<FileIdentity>>,
-    access: Access,
-}
-
 impl Store {
-    /// Opens or creates a database (directory 0700, file 0600) and migrates it to the newest schema. A damaged file,
-    /// another program's database and a newer schema are refused and left untouched.
-    pub fn open(path: &Path) -> Result<Self, StoreError> {
-        Self::open_with(path, Options::default())
-    }
-
-    /// Like [`open`](Self::open), with other limits.
-    pub fn open_with(path: &Path, options: Options) -> Result<Self, StoreError> {
-        let (conn, data_loss) =
-            schema::open(path, options.busy_timeout).map_err(|error| read_only::explain_open_error(path, error))?;
-        if let Some(data_loss) = &data_loss {
-            tracing::error!("{data_loss}");
-        }
-        let identity = Some(Arc::new(FileIdentity::of(path)?));
-        let (owners, lock) = Owners::register(path)?;
-        let opened = OpenedFile { conn, data_loss, identity, access: Access::Shared };
-        Self::assemble(path, &options, opened, owners, Ok(lock))
-    }
-
-    /// Like [`open_with`](Self::open_with), but falls back to a read-only store if the disk is full or the folder is
-    /// read-only. A missing database then has no rows.
-    pub fn open_or_read_only(path: &Path, options: Options) -> Result<Self, StoreError> {
-        let why = match Self::open_with(path, options.clone()) {
-            Ok(store) => return Ok(store),
-            Err(why) => why,
-        };
-        let busy = options.busy_timeout;
-        let access = read_only::find_access(path, busy, why.clone())?;
-        let conn = access.open(path, busy).map_err(|error| error.at(path))?;
-        let opened = OpenedFile { conn, data_loss: None, identity: None, access };
-        Self::assemble(path, &Options { max_pages: None, ..options }, opened, Owners::read_only(path), Err(why))
-    }
-
     /// Why nothing can be written, if the store is read-only.
     pub fn read_only_reason(&self) -> Option<&StoreError> {
         self.inner.read_only_reason.as_ref()
-    }
-
-    /// `lock` is this process's lock, or the reason why the store is read-only.
-    fn assemble(
-        path: &Path,
-        options: &Options,
-        opened: OpenedFile,
-        owners: Owners,
-        lock: Result<OwnerLock, StoreError>,
-    ) -> Result<Self, StoreError> {
-        let OpenedFile { conn, data_loss, identity, access } = opened;
-        let (lock, read_only_reason) = match lock {
-            Ok(lock) => (Some(lock), None),
-            Err(why) => (None, Some(why)),
-        };
-        if let Some(pages) = options.max_pages {
-            let set = conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()));
-            set.map_err(|error| StoreError::from(error).at(path))?;
-        }
-        let feed = Arc::new(Feed::new(options.watch_bytes));
-        let tip = log::tip(&conn).map_err(|error| error.at(path))?;
-        feed.start(tip);
-        let (writer_messages, queue) = std_mpsc::channel();
-        let (signals, signal_receiver) = mpsc::channel(signal::QUEUE);
-        let observer = Arc::new(Observer::default());
-        let mut writer = Writer {
-            conn,
-            observer: observer.clone(),
-            path: path.to_owned(),
-            identity: identity.clone(),
-            tip: read_only_reason.is_none().then(|| TipFile::open(path, tip)).transpose()?,
-            owners: owners.clone(),
-            feed: feed.clone(),
-            signals,
-            busy: options.busy_timeout,
-            keep: options.keep_events.max(1),
-            keep_bytes: options.keep_event_bytes,
-            crash_after: options.crash_after,
-            state: write::WriterState::default(),
-        };
-        writer.watch_wal().map_err(|error| error.at(path))?;
-        let writer = Arc::new(Mutex::new(writer));
-        let run_writer = {
-            let writer = writer.clone();
-            move || write::run(&writer, &queue)
-        };
-        let thread = match read_only_reason {
-            None => Some(std::thread::Builder::new().name("store-writer".to_owned()).spawn(run_writer)),
-            Some(_) => None,
-        };
-        Ok(Self {
-            inner: Arc::new(Inner {
-                writer_messages: thread.is_some().then_some(writer_messages),
-                slots: Arc::new(Semaphore::new(write::QUEUE)),
-                writer,
-                thread: thread.transpose().map_err(|error| StoreError::io(path, &error))?,
-                feed,
-                observer,
-                readers: Arc::new(Readers::new(path, options.busy_timeout, identity.clone(), access)),
-                long_reads: LongReads::new(options.schedule.is_some()),
-                identity,
-                write_retry_timeout: options.write_retry_timeout,
-                data_loss,
-                owners,
-                schedule: options.schedule.clone(),
-                signals: Mutex::new(Some(signal_receiver)),
-                read_only_reason,
-                lock,
-            }),
-            snapshot: None,
-        })
-    }
-
-    /// Whether the disk that holds a database is full.
-    pub fn is_disk_full(path: &Path) -> bool {
-        read_only::is_disk_full(path)
-    }
-
-    /// Checks a whole database file for damage without changing it.
-    pub fn check(path: &Path) -> Result<(), StoreError> {
-        schema::check(path, BUSY_TIMEOUT)
-    }
-
-    /// Reports what uses the space of a database file, without changing it.
-    pub fn disk_usage(path: &Path) -> Result<DiskUsage, StoreError> {
-        space::disk_usage(path, BUSY_TIMEOUT)
-    }
-
-    /// Returns the commits that a database file lost since it was last open. Changes nothing.
-    pub fn detect_data_loss(path: &Path) -> Result<Option<DataLoss>, StoreError> {
-        schema::detect_data_loss(path, BUSY_TIMEOUT)
-    }
-
-    /// The reports of a database's earlier data losses, oldest first.
-    pub fn past_data_losses(path: &Path) -> Vec<String> {
-        data_loss::reports(path)
     }
 
     /// The commits that were missing when the database was opened.
@@ -388,7 +247,8 @@ impl Store {
     /// replays the log as [long reads](Self::long_read), a page at a time, and needs a Tokio runtime for that.
     pub fn watch(&self, scope: WatchScope, after: Option<Cursor>) -> Result<BoxStream<'static, WatchItem>, StoreError> {
         let Inner { feed, readers, long_reads, .. } = &*self.inner;
-        let stream = watch::watch(feed, (readers, long_reads), self.owner(), scope, after)?;
+        let log: Arc<dyn StoredLog> = readers.clone();
+        let stream = watch::watch(feed, (&log, long_reads), self.owner(), scope, after)?;
         self.send(WriterMessage::Follow)?;
         Ok(stream)
     }
@@ -448,10 +308,6 @@ impl Store {
         let result = read(&Self { inner: self.inner.clone(), snapshot: Some(snapshot.clone()) });
         self.inner.readers.end_snapshot(&snapshot);
         result
-    }
-
-    pub(crate) fn read<T>(&self, query: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        self.snapshot.as_ref().unwrap_or(&self.inner.readers).read(query)
     }
 
     pub(crate) fn live_texts(&self, wanted: impl Fn(&Part) -> bool) -> HashMap<PartId, String> {

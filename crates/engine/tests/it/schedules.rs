@@ -184,7 +184,7 @@ impl Play<'_> {
 }
 
 fn tasks_left(store: &Store) -> bool {
-    ["task", "background"].iter().any(|kind| !store.records(kind).unwrap().is_empty())
+    !store.all_tasks().unwrap().is_empty()
 }
 
 async fn play(lab: &Lab, store: &Store, dice: &Dice) -> Vec<Action> {

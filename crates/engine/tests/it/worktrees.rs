@@ -322,10 +322,19 @@ async fn the_next_start_cleans_up_after_a_crash_before_the_session() {
     }
     let base = lab.project.git(&["rev-parse", "HEAD"]);
     let root = lab.project.directory();
-    let record = json!({"parent": session, "origin": root, "target": root, "main": root, "missing": 0, "filled": false,
-        "directory": folder.join(id.as_str()), "branch": format!("trefoil/{id}"), "base": base});
+    let row = store::WorktreeRow {
+        parent: session,
+        origin: root.clone(),
+        target: root.clone(),
+        main: root.clone(),
+        directory: folder.join(id.as_str()).to_str().unwrap().to_owned(),
+        branch: format!("trefoil/{id}"),
+        base,
+        missing: 0,
+        filled: false,
+    };
     let mut batch = store::Batch::new(&store::Location::new(root.as_str(), "p")).durable();
-    batch.record("worktree", id.as_str(), Some(&record), None);
+    batch.worktree(&id, Some(&row));
     lab.engine.store().commit(batch).await.unwrap();
     let cleaned = lab.engine.clean_worktrees(false).await.unwrap();
     assert_eq!((cleaned.removed.len(), cleaned.kept.len(), cleaned.problems), (1, 0, vec![]));

@@ -5,13 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::{PartId, WatchScope};
-use rusqlite::Connection;
 
 use crate::error::StoreError;
 use crate::feed::queue::{Queue, QueuedFrame};
+use crate::feed::stored::{LogEnd, StoredLog};
 use crate::feed::{Feed, FeedState, GrowingPart, MAX_GROWING_PARTS, Watcher, text};
-use crate::sqlite::log;
-use crate::sqlite::read::Readers;
 
 /// The state of a feed without watchers, which does not follow other processes.
 #[derive(Debug)]
@@ -60,16 +58,14 @@ impl Feed {
     /// growing part. Reads only for the first watcher: at most [`MAX_GROWING_PARTS`] parts.
     pub(crate) fn attach(
         self: &Arc<Self>,
-        readers: &Readers,
+        log: &dyn StoredLog,
         owner: &str,
         scope: &WatchScope,
         floor: u64,
     ) -> Result<Subscription, StoreError> {
         // Nobody followed other processes' commits, and a new watcher does not need the old ones.
         let unfollowed = self.lock().unfollowed();
-        let caught_up = unfollowed
-            .map(|unfollowed| readers.read(|conn| unfollowed.catch_up(&*conn.unchecked_transaction()?, owner)))
-            .transpose()?;
+        let caught_up = unfollowed.map(|unfollowed| unfollowed.catch_up(log, owner)).transpose()?;
         let mut state = self.lock();
         // Unless another watcher came first.
         if let Some(caught_up) = caught_up.filter(|_| state.watchers.is_empty()) {
@@ -98,16 +94,10 @@ impl Feed {
 
 impl Unfollowed {
     /// Reads the end of the log and what is growing there.
-    fn catch_up(self, snapshot: &Connection, owner: &str) -> Result<CaughtUp, StoreError> {
-        let tip = log::tip(snapshot)?;
-        let mut ended = Vec::new();
-        for id in self.own {
-            if !log::is_growing(snapshot, &id)? {
-                ended.push(id);
-            }
-        }
+    fn catch_up(self, log: &dyn StoredLog, owner: &str) -> Result<CaughtUp, StoreError> {
+        let LogEnd { tip, ended, growing: rows } = log.end(&self.own, MAX_GROWING_PARTS)?;
         let mut growing = HashMap::new();
-        for row in log::growing(snapshot, MAX_GROWING_PARTS)? {
+        for row in rows {
             let Some((id, ..)) = text::ids(&row.part) else { continue };
             let is_own = row.owner == owner;
             growing.insert(id, GrowingPart { location: row.location, part: row.part, is_own });

@@ -14,16 +14,15 @@ use crate::error::StoreError;
 use crate::feed::Feed;
 use crate::feed::attach::Subscription;
 use crate::feed::queue::QueueEnd;
+use crate::feed::stored::{LogPage, StoredLog};
 use crate::long_read::LongReads;
-use crate::sqlite::log;
-use crate::sqlite::read::Readers;
 
-/// How many bytes of the log a watcher reads ahead: a page, which also has at most [`log::CHUNK`] rows. The byte limit
+/// How many bytes of the log a watcher reads ahead: a page, which also has a bounded number of rows. The byte limit
 /// of the feed does not count them.
 const REPLAY_BYTES: usize = 32 << 10;
 
 struct WatchStream {
-    readers: Arc<Readers>,
+    log: Arc<dyn StoredLog>,
     long_reads: LongReads,
     scope: WatchScope,
     subscription: Subscription,
@@ -36,7 +35,7 @@ struct WatchStream {
 
 pub(crate) fn watch(
     feed: &Arc<Feed>,
-    (readers, long_reads): (&Arc<Readers>, &LongReads),
+    (log, long_reads): (&Arc<dyn StoredLog>, &LongReads),
     owner: &str,
     scope: WatchScope,
     after: Option<Cursor>,
@@ -44,15 +43,15 @@ pub(crate) fn watch(
     let mut pending = VecDeque::new();
     let mut resume_at = None;
     if let Some(cursor) = after {
-        match readers.read(|conn| log::check_cursor(conn, &cursor))? {
+        match log.check_cursor(&cursor)? {
             None => resume_at = Some(cursor.seq),
             Some(why) => pending.push_back(WatchItem::Resync(why)),
         }
     }
-    let subscription = feed.attach(readers, owner, &scope, resume_at.unwrap_or(0))?;
+    let subscription = feed.attach(&**log, owner, &scope, resume_at.unwrap_or(0))?;
     let after = resume_at.unwrap_or(subscription.base);
-    let (readers, long_reads) = (readers.clone(), long_reads.clone());
-    let watch = WatchStream { readers, long_reads, scope, subscription, pending, after, ended: false };
+    let (log, long_reads) = (log.clone(), long_reads.clone());
+    let watch = WatchStream { log, long_reads, scope, subscription, pending, after, ended: false };
     Ok(stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) }).boxed())
 }
 
@@ -86,23 +85,19 @@ impl WatchStream {
         // A page may be there at once, and the other tasks of this thread must run all the same.
         tokio::task::yield_now().await;
         let (after, base) = (self.after, self.subscription.base);
-        let (readers, scope) = (self.readers.clone(), self.scope.clone());
+        let (log, scope) = (self.log.clone(), self.scope.clone());
         let read = self.long_reads.run(move || {
-            let (pruned, (mut frames, to)) = readers.read(|conn| {
-                let snapshot = conn.unchecked_transaction()?;
-                let pruned = log::first(&snapshot)? > after + 1;
-                Ok((pruned, log::replay(&snapshot, after, base.min(after + log::CHUNK), REPLAY_BYTES)?))
-            })?;
-            frames.retain(|frame| frame.within(&scope));
-            Ok::<_, StoreError>((pruned, frames, to))
+            let mut page = log.page(after, base, REPLAY_BYTES)?;
+            page.frames.retain(|frame| frame.within(&scope));
+            Ok::<_, StoreError>(page)
         });
         let why = match read.await.flatten() {
-            Ok((false, frames, to)) => {
+            Ok(LogPage { frames, end, is_pruned: false }) => {
                 self.pending.extend(frames.into_iter().map(WatchItem::Frame));
-                self.after = to;
+                self.after = end;
                 return;
             }
-            Ok((true, ..)) => "the log was pruned while it was read".to_owned(),
+            Ok(LogPage { is_pruned: true, .. }) => "the log was pruned while it was read".to_owned(),
             Err(error) => {
                 tracing::warn!(%error, "the log cannot be replayed");
                 error.to_string()

@@ -1,7 +1,16 @@
-//! Leases: which process runs a session, with an epoch per lease, and the lock files that show whether an owner is
-//! alive.
+//! What processes that share a database file know of each other. Another back end replaces what is here, and nothing
+//! outside it:
+//!
+//! * **Leases** are rows: which process runs a session, with an epoch per lease.
+//! * **Liveness** ([`Peers`]) is a lock file for each process.
+//! * **Signals** are rows ([`signal`]), which the owner takes.
+//! * **Wake-ups** ([`wakeup`]) are a counter of SQLite's that changes with every commit of another process; the writer
+//!   looks at it every 50 ms.
+//! * **The clock** is [`api::now`], read where a time is stored. No order and no decision between processes depends on
+//!   it, apart from records that expire and budgets of time.
 
 pub(crate) mod signal;
+pub(crate) mod wakeup;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -9,13 +18,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use api::{IdStamp, SessionId};
+use api::SessionId;
 use rusqlite::{Connection, OptionalExtension, params};
 use rustix::fs::{FlockOperation, flock};
 
+use crate::Store;
 use crate::error::StoreError;
-use crate::sqlite::row::{int, uint};
-use crate::sqlite::turn::NextTurn;
+use crate::lease::{AcquireOutcome, Lease, Peers};
+use crate::sqlite::row::{self, int, uint};
 use crate::sqlite::{read, turn};
 
 /// How many names are tried for this process's lock file.
@@ -23,76 +33,6 @@ const MAX_NAME_ATTEMPTS: u32 = 16;
 
 /// The most lock files of dead processes removed per open.
 const MAX_STALE_LOCKS: usize = 1000;
-
-/// The right to run a session's turn. Its epoch is greater than that of every earlier lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lease {
-    pub(crate) session: SessionId,
-    pub(crate) owner: String,
-    pub(crate) epoch: u64,
-}
-
-impl Lease {
-    /// The session.
-    pub fn session(&self) -> &SessionId {
-        &self.session
-    }
-
-    /// The name of the process that holds it.
-    pub fn owner(&self) -> &str {
-        &self.owner
-    }
-
-    /// Its position in the order of all leases.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
-    }
-}
-
-/// The outcome of trying to acquire a lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AcquireOutcome {
-    /// This store holds it now.
-    Acquired {
-        /// The lease.
-        lease: Lease,
-        /// Whether the previous holder did not release it: a process that died, or this one when it could not write.
-        /// Its turn was interrupted.
-        took_over: bool,
-        /// Changes whenever any conversation may have changed other than through its own turn or a prompt added to its
-        /// inbox.
-        revision: u64,
-        /// The greatest stamp among the ids of the session's messages.
-        newest: IdStamp,
-        /// The turn to run: the one that was interrupted, otherwise the next one that waits.
-        turn: Option<NextTurn>,
-    },
-    /// Another live process holds it.
-    HeldElsewhere {
-        /// The name of that process.
-        owner: String,
-    },
-}
-
-/// The holder of a session's lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeaseHolder {
-    /// The name of the process.
-    pub owner: String,
-    /// The epoch of its lease.
-    pub epoch: u64,
-    /// Whether the process is alive.
-    pub alive: bool,
-    /// Whether it is this store.
-    pub own: bool,
-}
-
-impl LeaseHolder {
-    /// The process id, as seen by the process itself.
-    pub fn pid(&self) -> Option<i32> {
-        self.owner.split('-').next()?.parse().ok()
-    }
-}
 
 /// The folder of lock files next to the database, and this process's name in it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -173,42 +113,8 @@ impl Owners {
         locks.any(|path| is_locked(&path))
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Whether a process that counts as alive has itself ended, and only a child of it is left, which will end.
-    pub(crate) fn is_lingering(&self, owner: &str) -> bool {
-        self.is_alive(owner)
-            && owner != self.name
-            && !is_locked(&private_lock_path(&self.path(owner)))
-            && !is_running(owner)
-    }
-
     fn path(&self, owner: &str) -> PathBuf {
         self.folder.join(format!("{owner}.lock"))
-    }
-
-    /// Whether a process is alive, that is, whether its lock is held. If someone removed the lock file, checks for the
-    /// process itself, because its turns must not run twice.
-    pub(crate) fn is_alive(&self, owner: &str) -> bool {
-        if owner == self.name {
-            return true;
-        }
-        // The name comes from a row, so it must not lead out of the folder.
-        if !owner.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-            return false;
-        }
-        let path = self.path(owner);
-        is_locked(&path) || !path.exists() && is_running(owner)
-    }
-
-    /// How many other live processes have the database open.
-    pub(crate) fn count_others(&self) -> usize {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return 0 };
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let owners = names.filter_map(|name| name.strip_suffix(".lock").map(str::to_owned));
-        owners.filter(|owner| *owner != self.name && self.is_alive(owner)).count()
     }
 
     fn remove_stale_locks(&self) {
@@ -227,6 +133,40 @@ impl Owners {
                 let _ = fs::remove_file(entry.path());
             }
         }
+    }
+}
+
+impl Peers for Owners {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether its lock is held. If someone removed the lock file, checks for the process itself, because its turns must
+    /// not run twice.
+    fn is_alive(&self, owner: &str) -> bool {
+        if owner == self.name {
+            return true;
+        }
+        // The name comes from a row, so it must not lead out of the folder.
+        if !owner.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+            return false;
+        }
+        let path = self.path(owner);
+        is_locked(&path) || !path.exists() && is_running(owner)
+    }
+
+    fn count_others(&self) -> usize {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return 0 };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let owners = names.filter_map(|name| name.strip_suffix(".lock").map(str::to_owned));
+        owners.filter(|owner| *owner != self.name && self.is_alive(owner)).count()
+    }
+
+    fn is_lingering(&self, owner: &str) -> bool {
+        self.is_alive(owner)
+            && owner != self.name
+            && !is_locked(&private_lock_path(&self.path(owner)))
+            && !is_running(owner)
     }
 }
 
@@ -278,13 +218,13 @@ pub(crate) fn row(conn: &Connection, session: &SessionId) -> Result<Option<(Stri
 /// Acquires the lease if it is free or its owner is dead. Must run in a transaction.
 pub(crate) fn acquire(
     conn: &Connection,
-    owners: &Owners,
+    owners: &dyn Peers,
     session: &SessionId,
     revision: u64,
 ) -> Result<AcquireOutcome, StoreError> {
     let before = row(conn, session)?;
     if let Some((owner, _)) = &before
-        && *owner != owners.name
+        && *owner != owners.name()
     {
         if owners.is_alive(owner) {
             return Ok(AcquireOutcome::HeldElsewhere { owner: owner.clone() });
@@ -293,8 +233,8 @@ pub(crate) fn acquire(
     }
     let epoch = next_counter(conn, "epoch")?;
     conn.prepare_cached("INSERT OR REPLACE INTO lease (session, owner, epoch) VALUES (?1, ?2, ?3)")?
-        .execute(params![session.as_str(), owners.name, int(epoch)])?;
-    let lease = Lease { session: session.clone(), owner: owners.name.clone(), epoch };
+        .execute(params![session.as_str(), owners.name(), int(epoch)])?;
+    let lease = Lease { session: session.clone(), owner: owners.name().to_owned(), epoch };
     let newest = read::newest_stamp(conn, session)?;
     let turn = turn::current(conn, session)?;
     if before.is_some() {
@@ -314,6 +254,21 @@ pub(crate) fn next_counter(conn: &Connection, counter: &str) -> Result<u64, Stor
     Ok(uint(statement.query_row([counter], |row| row.get(0))?))
 }
 
+impl Store {
+    /// Drafts that dead processes began and did not publish.
+    pub fn abandoned_drafts(&self) -> Result<Vec<SessionId>, StoreError> {
+        let dead = self.dead_owners()?;
+        let drafts = self.read(|conn| {
+            let mut statement = conn.prepare_cached(
+                "SELECT session, owner FROM lease WHERE NOT EXISTS (SELECT 1 FROM session WHERE id = lease.session)",
+            )?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(rows.collect::<Result<Vec<(String, String)>, _>>()?)
+        })?;
+        drafts.into_iter().filter(|(_, owner)| dead.contains(owner)).map(|(id, _)| row::id("lease", &id)).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -330,6 +285,45 @@ mod tests {
         assert!(!second.is_alive(first.name()));
         let left = fs::read_dir(&second.folder).unwrap().count();
         assert_eq!(left, 2, "those of the second one");
+    }
+
+    /// Processes of which the named ones are alive.
+    #[derive(Debug)]
+    struct Known(&'static str, &'static [&'static str]);
+
+    impl Peers for Known {
+        fn name(&self) -> &str {
+            self.0
+        }
+
+        fn is_alive(&self, owner: &str) -> bool {
+            owner == self.0 || self.1.contains(&owner)
+        }
+
+        fn is_lingering(&self, _: &str) -> bool {
+            false
+        }
+
+        fn count_others(&self) -> usize {
+            self.1.len()
+        }
+    }
+
+    #[test]
+    fn a_lease_is_taken_over_only_from_the_dead() {
+        let conn = crate::sqlite::schema::open_empty(std::time::Duration::ZERO).unwrap();
+        conn.pragma_update(None, "query_only", false).unwrap();
+        let session = SessionId::new();
+        let acquire = |peers: Known| acquire(&conn, &peers, &session, 0).unwrap();
+        let AcquireOutcome::Acquired { lease: first, took_over: false, .. } = acquire(Known("a", &[])) else {
+            panic!("it was free")
+        };
+        assert_eq!(acquire(Known("b", &["a"])), AcquireOutcome::HeldElsewhere { owner: "a".into() });
+        let AcquireOutcome::Acquired { lease, took_over: true, .. } = acquire(Known("b", &["c"])) else {
+            panic!("its owner is dead")
+        };
+        assert!(lease.epoch > first.epoch);
+        assert_eq!(row(&conn, &session).unwrap(), Some(("b".into(), lease.epoch)));
     }
 
     #[test]

@@ -6,30 +6,41 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::batch::Location;
 use crate::error::StoreError;
+use crate::feed::stored::{GrowingPartRow, LogEnd, LogEntry, LogPage, StoredLog};
 use crate::feed::text;
+use crate::sqlite::read::Readers;
 use crate::sqlite::row::{self, int, uint};
+
+impl StoredLog for Readers {
+    fn check_cursor(&self, cursor: &Cursor) -> Result<Option<String>, StoreError> {
+        self.read(|conn| check_cursor(conn, cursor))
+    }
+
+    fn page(&self, after: u64, end: u64, bytes: usize) -> Result<LogPage, StoreError> {
+        self.read(|conn| {
+            let snapshot = conn.unchecked_transaction()?;
+            let is_pruned = first(&snapshot)? > after + 1;
+            let (frames, end) = replay(&snapshot, after, end.min(after + CHUNK), bytes)?;
+            Ok(LogPage { frames, end, is_pruned })
+        })
+    }
+
+    fn end(&self, parts: &[PartId], limit: usize) -> Result<LogEnd, StoreError> {
+        self.read(|conn| {
+            let snapshot = conn.unchecked_transaction()?;
+            let mut ended = Vec::new();
+            for id in parts {
+                if !is_growing(&snapshot, id)? {
+                    ended.push(id.clone());
+                }
+            }
+            Ok(LogEnd { tip: tip(&snapshot)?, ended, growing: growing(&snapshot, limit)? })
+        })
+    }
+}
 
 /// The most log rows read at once.
 pub(crate) const CHUNK: u64 = 256;
-
-/// One log row written by another process.
-#[derive(Debug)]
-pub(crate) enum LogEntry {
-    /// An event, with the part it opens, changes or closes if that is a growing one.
-    Frame { seq: u64, frame: Frame, part: Option<PartId>, open: bool },
-    /// A part's text grew; `part` has the text now in its row.
-    PartGrew { seq: u64, location: Location, part: Box<Part> },
-    /// A part's text grew, but everything was already sent.
-    NothingNew { seq: u64 },
-}
-
-impl LogEntry {
-    pub(crate) fn seq(&self) -> u64 {
-        match self {
-            Self::Frame { seq, .. } | Self::PartGrew { seq, .. } | Self::NothingNew { seq } => *seq,
-        }
-    }
-}
 
 /// The approximate size of a row without its JSON.
 pub(crate) const ROW_OVERHEAD_BYTES: u64 = 200;
@@ -89,7 +100,7 @@ pub(crate) fn first(conn: &Connection) -> Result<u64, StoreError> {
 }
 
 /// Returns why a cursor does not point to an event of this log, or `None` if it does.
-pub(crate) fn check_cursor(conn: &Connection, cursor: &Cursor) -> Result<Option<String>, StoreError> {
+fn check_cursor(conn: &Connection, cursor: &Cursor) -> Result<Option<String>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT id FROM event WHERE seq = ?1")?;
     let found: Option<String> = statement.query_row([int(cursor.seq)], |row| row.get(0)).optional()?;
     Ok(match found {
@@ -198,21 +209,13 @@ pub(crate) fn part(conn: &Connection, id: &PartId) -> Result<Option<Part>, Store
 }
 
 /// Whether a part exists and has not ended.
-pub(crate) fn is_growing(conn: &Connection, id: &PartId) -> Result<bool, StoreError> {
+fn is_growing(conn: &Connection, id: &PartId) -> Result<bool, StoreError> {
     let mut statement = conn.prepare_cached("SELECT open FROM part WHERE id = ?1")?;
     Ok(statement.query_row([id.as_str()], |row| row.get(0)).optional()?.unwrap_or(false))
 }
 
-/// A growing part of a running session.
-#[derive(Debug)]
-pub(crate) struct GrowingPartRow {
-    pub owner: String,
-    pub location: Location,
-    pub part: Part,
-}
-
 /// The growing parts of all running sessions.
-pub(crate) fn growing(conn: &Connection, limit: usize) -> Result<Vec<GrowingPartRow>, StoreError> {
+fn growing(conn: &Connection, limit: usize) -> Result<Vec<GrowingPartRow>, StoreError> {
     let mut statement = conn.prepare_cached(
         "SELECT part.id, part.json, session.directory, session.project, lease.owner, status.turn
          FROM lease JOIN part ON part.session = lease.session AND part.open = 1

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Transaction};
 
+use crate::Store;
 use crate::error::StoreError;
 use crate::sqlite::file::identity::FileIdentity;
 use crate::sqlite::file::read_only::Access;
@@ -106,6 +107,12 @@ impl Readers {
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store {
+    pub(crate) fn read<T>(&self, query: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.snapshot.as_ref().unwrap_or(&self.inner.readers).read(query)
     }
 }
 

@@ -128,6 +128,11 @@ impl Store {
         self.task_links("awaited IS NOT NULL", &[])
     }
 
+    /// All links, ordered by part.
+    pub fn all_tasks(&self) -> Result<Vec<TaskLink>, StoreError> {
+        self.task_links("true", &[])
+    }
+
     /// Whether a session has tasks in the background. One search of an index.
     pub fn has_background_tasks(&self, parent: &SessionId) -> Result<bool, StoreError> {
         self.read(|conn| {

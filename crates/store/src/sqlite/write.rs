@@ -25,10 +25,11 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use crate::batch::{Batch, CommitOutcome, Op};
 use crate::error::StoreError;
 use crate::feed::Feed;
+use crate::lease::{AcquireOutcome, Peers, Signal};
 use crate::sqlite::file::data_loss::TipFile;
 use crate::sqlite::file::identity::FileIdentity;
-use crate::sqlite::lease::signal::{self, Signal};
-use crate::sqlite::lease::{self, AcquireOutcome, Owners};
+use crate::sqlite::lease;
+use crate::sqlite::lease::{signal, wakeup};
 use crate::sqlite::row::int;
 use crate::sqlite::upkeep::space;
 use crate::sqlite::upkeep::sweep::Sweep;
@@ -154,7 +155,7 @@ pub(crate) struct Writer {
     /// Both are `None` if the store is read-only.
     pub identity: Option<Arc<FileIdentity>>,
     pub tip: Option<TipFile>,
-    pub owners: Owners,
+    pub owners: Arc<dyn Peers>,
     pub feed: Arc<Feed>,
     pub observer: Arc<Observer>,
     pub signals: mpsc::Sender<(SessionId, Signal)>,
@@ -579,7 +580,7 @@ impl Writer {
 
     fn acquire(&mut self, session: &SessionId) -> Result<AcquireOutcome, StoreError> {
         let revision = self.revision()?;
-        lease::acquire(&self.conn, &self.owners, session, revision)
+        lease::acquire(&self.conn, &*self.owners, session, revision)
     }
 
     /// The revision, increased if another process has committed, since that may have changed any conversation. No such
@@ -595,7 +596,7 @@ impl Writer {
 
     /// A number that changes whenever another process commits.
     fn data_version(&self) -> Result<i64, StoreError> {
-        Ok(self.conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
+        wakeup::foreign_commits(&self.conn)
     }
 
     /// Prunes the log one step towards its limits. Returns the growth that is still to be checked.

@@ -13,6 +13,7 @@ mod pages;
 mod processes;
 mod records;
 mod rows;
+mod sources;
 mod space;
 mod tables;
 mod turns;

@@ -1,10 +1,10 @@
 //! Signals to the process that runs a session, stored as rows that its writer thread picks up.
 
-use api::{MessageId, SessionId};
+use api::SessionId;
 use rusqlite::{Connection, params};
-use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
+use crate::lease::Signal;
 use crate::sqlite::row;
 
 /// The most signals queued in a process for its engine.
@@ -12,30 +12,6 @@ pub(crate) const QUEUE: usize = 256;
 
 /// The most signals stored in the database for one process.
 const MAX_STORED: i64 = 1024;
-
-/// A signal to the owner of a session's lease.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-pub enum Signal {
-    /// Stop the turn. If it has ended by the time this is read, the next turn is not meant.
-    Abort {
-        /// The epoch of the turn's lease. An older version sends 0, which means whatever turn is running.
-        #[serde(default)]
-        epoch: u64,
-    },
-    /// Read the rows again.
-    Wake,
-    /// An ask was answered.
-    Reply {
-        /// The ask.
-        ask: String,
-    },
-    /// A message for the running turn has arrived.
-    Steer {
-        /// The message.
-        message: MessageId,
-    },
-}
 
 /// Stores a signal for another process. A duplicate is not stored, because a stopped process that reads nothing would
 /// run out of room for other signals. Must run in a transaction.

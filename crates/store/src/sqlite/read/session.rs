@@ -8,7 +8,8 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use crate::Store;
 use crate::error::StoreError;
-use crate::sqlite::lease::{self, LeaseHolder};
+use crate::lease::LeaseHolder;
+use crate::sqlite::lease;
 use crate::sqlite::row::{self, int};
 
 /// Sessions per page, unless the query sets a limit.

@@ -9,9 +9,10 @@ use api::{
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::Deserialize;
 
+use crate::budget::Reservation;
 use crate::error::StoreError;
 use crate::sqlite::hold;
-use crate::sqlite::ledger::{self, Reservation, SUMS, SUMS_LEN};
+use crate::sqlite::ledger::{self, SUMS, SUMS_LEN};
 use crate::sqlite::read::read_transaction;
 use crate::sqlite::row::{self, int, uint};
 use crate::{AskFilter, Store};

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::batch::{Batch, Location, Op, SessionRow};
+use crate::budget::BudgetExceeded;
 use crate::error::StoreError;
+use crate::lease::AcquireOutcome;
 use crate::session_change::SessionChange;
-use crate::sqlite::lease::AcquireOutcome;
-use crate::sqlite::ledger::BudgetExceeded;
 use crate::sqlite::row::{self, int, uint};
 use crate::sqlite::turn::EndOutcome;
 use crate::sqlite::upkeep::sweep;
