@@ -43,7 +43,7 @@ pub struct TaskLink {
     pub part: PartId,
     /// The task.
     pub task: LinkedTask,
-    /// Grows with every change.
+    /// Grows with every change. A call is linked once, so no version comes back.
     pub(crate) version: u64,
 }
 

@@ -72,8 +72,9 @@ FROM known;
 
 DELETE FROM record WHERE namespace IN ('paused', 'blocked', 'task', 'background', 'worktree');
 
--- What queries filter and order by are columns: nothing looks into JSON, and no order is that of hidden row numbers,
--- which a rewrite of the file may change. A `number` is the same value under a name, so it costs nothing.
+-- What queries filter and order by are columns: only upkeep looks into JSON, of events and parts, and no order is that of
+-- hidden row numbers, which a rewrite of the file may change. A `number` is the same value under a name, so it costs
+-- nothing.
 ALTER TABLE session RENAME TO old_session;
 CREATE TABLE session (
     number INTEGER PRIMARY KEY, -- in the order of creation
