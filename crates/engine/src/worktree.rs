@@ -101,7 +101,7 @@ impl IsolatedWorktree {
     }
 
     fn contents<'a>(&'a self, inner: &'a Inner) -> WorktreeContents<'a> {
-        WorktreeContents { tree: self.tree(inner), branch: &self.branch, scratch: &inner.inputs.dirs.cache }
+        WorktreeContents { tree: self.tree(inner), branch: &self.branch, scratch: &inner.settings.inputs.dirs.cache }
     }
 
     fn is_there(&self) -> bool {
@@ -137,7 +137,7 @@ impl IsolatedWorktree {
 
 impl Inner {
     fn isolated_folder(&self) -> PathBuf {
-        self.inputs.dirs.data.join(FOLDER)
+        self.settings.inputs.dirs.data.join(FOLDER)
     }
 
     /// The session whose worktree contains a directory.
@@ -375,7 +375,7 @@ impl Inner {
     }
 
     pub(crate) async fn worktree_merge(&self, id: &SessionId) -> Result<Worktree, HostError> {
-        let _guard = self.worktree_lock.lock().await;
+        let _guard = self.worktrees.lock_merging().await;
         let (session, mut isolated) = self.worktree_of(id)?;
         self.ensure_idle(id)?;
         let target = Path::new(&isolated.target);
@@ -398,7 +398,7 @@ impl Inner {
     }
 
     pub(crate) async fn worktree_discard(&self, id: &SessionId) -> Result<Worktree, HostError> {
-        let _guard = self.worktree_lock.lock().await;
+        let _guard = self.worktrees.lock_merging().await;
         let (session, isolated) = self.worktree_of(id)?;
         self.ensure_idle(id)?;
         // A broken tree is discarded too, although its changes are unknown.
@@ -434,7 +434,7 @@ impl Inner {
     /// Removes worktrees without a session. With `unused`, also those of idle sessions without unmerged changes, and
     /// old unrecorded ones.
     async fn clean_worktrees(&self, unused: bool) -> Result<CleanedWorktrees, StoreError> {
-        let _guard = self.worktree_lock.lock().await;
+        let _guard = self.worktrees.lock_merging().await;
         let mut cleaned = CleanedWorktrees::default();
         let known = self.all_isolated_worktrees()?;
         for (id, isolated) in &known {
