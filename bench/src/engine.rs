@@ -36,6 +36,10 @@ enum Request {
     Fill { sessions: usize },
     /// Reads the first page of sessions; answers the milliseconds of each time.
     Page { times: usize },
+    /// Writes many turns that have ended into one session; answers its `id`.
+    Turns { turns: usize },
+    /// Reads the first page of a session's turns; answers the milliseconds of each time.
+    TurnPage { session: SessionId, times: usize },
     /// Runs the `grep` tool; answers the milliseconds of each time, and how many lines matched.
     Grep { folder: PathBuf, pattern: String, times: usize },
     /// Reads command lines for the rules; answers the milliseconds of one line, each time.
@@ -119,6 +123,8 @@ impl Subject {
             }
             Request::Fill { sessions } => measure::fill(&self.store, &self.scope, sessions).await,
             Request::Page { times } => measure::page(&self.store, times),
+            Request::Turns { turns } => measure::turns(&self.store, &self.scope, turns).await,
+            Request::TurnPage { session, times } => measure::turn_page(&self.engine, &session, times).await,
             Request::Grep { folder, pattern, times } => measure::grep(folder, &pattern, times).await,
             Request::Judge { times } => measure::judge(self.scope.directory.as_str().into(), times).await,
         }

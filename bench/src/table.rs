@@ -45,6 +45,8 @@ struct Size {
     messages: usize,
     /// Sessions in the journal, to read a page of.
     stored: usize,
+    /// Turns of one session in the journal, to read a page of.
+    stored_turns: usize,
     /// Files in the tree that is searched.
     files: usize,
     /// Subscribers of a server.
@@ -71,6 +73,7 @@ const FULL: Size = Size {
     unread: 20_000,
     messages: 10_000,
     stored: 100_000,
+    stored_turns: 10_000,
     files: 3_000,
     subscribers: 200,
     rounds: 3,
@@ -89,6 +92,7 @@ const SMOKE: Size = Size {
     unread: 200,
     messages: 200,
     stored: 200,
+    stored_turns: 200,
     files: 60,
     subscribers: 3,
     rounds: 1,
@@ -138,6 +142,7 @@ const ROWS: &[Row] = &[
     Row { name: "memory", budget: Budget::Memory(40.0), measure: memory },
     Row { name: "growth", budget: Budget::Memory(5.0), measure: growth },
     Row { name: "page", budget: Budget::Wall(1.0), measure: page },
+    Row { name: "turn-page", budget: Budget::Wall(1.0), measure: turn_page },
     Row { name: "grep", budget: Budget::TimesPeer(1.2), measure: grep },
     Row { name: "judge", budget: Budget::Wall(0.5), measure: judge },
     Row { name: "serve-start", budget: Budget::Wall(30.0), measure: serve::start },
@@ -375,6 +380,16 @@ fn page(bench: &Bench) -> Result<Measured> {
     probe.ask(&json!({"do": "fill", "sessions": bench.size.stored}))?;
     let what = format!("first page (100) of {} sessions, in the store", bench.size.stored);
     let (ours, _) = inside(&mut probe, &json!({"do": "page", "times": TIMES}))?;
+    Ok(Measured::alone(what, ours))
+}
+
+fn turn_page(bench: &Bench) -> Result<Measured> {
+    const TIMES: usize = 500;
+    let setup = Setup::new()?;
+    let mut probe = Probe::start(&bench.probe, &setup)?;
+    let filled = probe.ask(&json!({"do": "turns", "turns": bench.size.stored_turns}))?;
+    let what = format!("first page (100) of a session's {} turns", bench.size.stored_turns);
+    let (ours, _) = inside(&mut probe, &json!({"do": "turnpage", "session": filled["id"], "times": TIMES}))?;
     Ok(Measured::alone(what, ours))
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use api::{MessageId, Scope, Session, SessionId};
+use api::{Host as _, ListTurns, MessageId, Scope, Session, SessionId};
+use engine::Engine;
 use serde_json::{Value, json};
-use store::{Batch, Location, SessionQuery, Store};
+use store::{Batch, Location, SessionQuery, Store, TurnEnd};
 use tokio_util::sync::CancellationToken;
 use tools::{Context, LocalEnvironment, Options, Progress, Registry, RegistryOptions};
 
@@ -45,6 +46,42 @@ pub fn page(store: &Store, times: usize) -> Result<Value> {
         let page = store.sessions(&query)?;
         spent.push(milliseconds(start));
         anyhow::ensure!(!page.is_empty(), "the page is empty");
+    }
+    Ok(json!({"ms": spent}))
+}
+
+/// Writes many turns that have ended.
+pub async fn turns(store: &Store, scope: &Scope, turns: usize) -> Result<Value> {
+    let place = Location::new(scope.directory.as_str(), "bench");
+    let session = session(scope, 0)?;
+    let mut batch = Batch::new(&place);
+    batch.session(&session);
+    store.commit(batch).await?;
+    for first in (1..=turns).step_by(BATCH) {
+        let mut batch = Batch::new(&place);
+        for number in first..=turns.min(first + BATCH - 1) {
+            batch.begin_turn(&session.id, None);
+            batch.end_turn(TurnEnd {
+                session: session.id.clone(),
+                number: number.try_into()?,
+                is_cancelled: false,
+                answer: Some(MessageId::new()),
+                error: None,
+            });
+        }
+        store.commit(batch).await?;
+    }
+    Ok(json!({"id": session.id}))
+}
+
+/// Reads the first page of a session's turns as a face does.
+pub async fn turn_page(engine: &Engine, session: &SessionId, times: usize) -> Result<Value> {
+    let mut spent = Vec::with_capacity(times);
+    for _ in 0..times {
+        let start = Instant::now();
+        let page = engine.turns(session, ListTurns::default()).await?;
+        spent.push(milliseconds(start));
+        anyhow::ensure!(!page.turns.is_empty() && page.older.is_some(), "the page is not the first of many");
     }
     Ok(json!({"ms": spent}))
 }

@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(TurnId::parse(&id.to_string()), Ok(id.clone()));
         assert_eq!(serde_json::from_str::<TurnId>(&serde_json::to_string(&id).unwrap()).unwrap(), id);
         let rest = session.as_str().strip_prefix("ses").unwrap();
-        for bad in ["", "trn", "-1", "0", "01", "+1", "1x", "-", "99999999999999999999999"] {
+        for bad in ["", "trn", "0", "01", "+1", "1x", "-", "99999999999999999999999"] {
             let bad = if bad.starts_with("trn") { bad.to_owned() } else { format!("trn{rest}-{bad}") };
             assert!(TurnId::parse(&bad).is_err_and(|why| why.contains("turn")), "{bad}");
         }

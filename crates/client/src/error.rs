@@ -183,13 +183,15 @@ pub(crate) fn error_in_body(body: &[u8], request_line: &str) -> Option<HostError
 }
 
 /// The resources that can be missing, as hosts name them.
-const RESOURCES: [&str; 14] = [
+const RESOURCES: [&str; 16] = [
     "session",
+    "turn",
     "message",
     "part",
     "permission request",
     "question request",
     "worktree",
+    "workspace",
     "file",
     "project",
     "agent",

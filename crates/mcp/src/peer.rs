@@ -73,7 +73,7 @@ impl Peer {
 
     /// Handles a message. Returns the reply to send, if any; `Err` if it is not a message.
     pub(crate) fn receive(&self, text: &[u8]) -> Result<Option<Vec<u8>>, ()> {
-        let message: RawMessage<Box<RawValue>> = serde_json::from_slice(text).map_err(drop)?;
+        let message: RawMessage<Box<RawValue>> = RawMessage::parse(text).map_err(drop)?;
         match (message.method, message.id.filter(|id| !id.is_null())) {
             (Some(Json::String(method)), Some(id)) => Ok(Some(rpc::response(&id, self.answer(&method)))),
             (Some(Json::String(method)), None) => {

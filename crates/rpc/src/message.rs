@@ -1,5 +1,6 @@
 //! Messages: how they are parsed and serialised.
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
@@ -44,6 +45,19 @@ pub struct RawMessage<P> {
     pub error: Option<Value>,
 }
 
+impl<'de, P: Deserialize<'de>> RawMessage<P> {
+    /// Parses a message. Serde would read a list as the fields in order.
+    pub fn parse(text: &'de [u8]) -> serde_json::Result<Self> {
+        match text.trim_ascii_start().first() {
+            Some(b'[') => {
+                serde_json::from_slice::<IgnoredAny>(text)?;
+                Err(serde::de::Error::custom("expected an object, got a list"))
+            }
+            _ => serde_json::from_slice(text),
+        }
+    }
+}
+
 /// Tells a null field from a missing one: a request may have the id null, a notification has no id.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
@@ -57,7 +71,7 @@ pub fn parse(line: &[u8]) -> Incoming {
     if text.trim().is_empty() {
         return Incoming::Empty;
     }
-    let raw: RawMessage<Value> = match serde_json::from_str(text) {
+    let raw: RawMessage<Value> = match RawMessage::parse(line) {
         Ok(raw) => raw,
         Err(error) if error.is_data() => return Incoming::Invalid(Value::Null, not_an_object(text)),
         Err(error) => return Incoming::Invalid(Value::Null, Error::parse(format!("The message is not JSON: {error}"))),
@@ -164,7 +178,7 @@ mod tests {
         assert_eq!(refused(b"{\"id\":1,\"method\":\"m\""), (Value::Null, code::PARSE));
         assert_eq!(refused(b"{\"id\":1,\"method\":\"\xff\xfe\"}"), (Value::Null, code::PARSE));
         assert_eq!(refused("[".repeat(5000).as_bytes()).1, code::PARSE);
-        for line in ["5", "null", "[]", "[{\"id\":1,\"method\":\"m\"}]", "{}", "\"x\""] {
+        for line in ["5", "null", "[]", r#"["2.0", 1, "m", {}]"#, "[{\"id\":1,\"method\":\"m\"}]", "{}", "\"x\""] {
             assert_eq!(refused(line.as_bytes()), (Value::Null, code::INVALID_REQUEST), "{line}");
         }
         assert_eq!(refused(br#"{"id":[1],"method":"m"}"#), (Value::Null, code::INVALID_REQUEST));

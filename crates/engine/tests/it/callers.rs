@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use api::{
-    Budget, Caller, CallerCapabilities, CatalogHost, CommandInput, CreateSession, EventBody, Host, HostError,
-    ListMessages, ListSessions, MessageId, PartId, PermissionReply, PermissionReplyKind, SessionId, ShellInput,
-    SteerInput, SummarizeInput, UpdateSession, WatchScope,
+    Budget, Caller, CallerCapabilities, CatalogHost, CommandInput, CreateSession, Delivery, EventBody, Host, HostError,
+    ListMessages, ListSessions, ListTurns, MessageId, PartId, PermissionReply, PermissionReplyKind, Session, SessionId,
+    ShellInput, SteerInput, SummarizeInput, TurnId, UpdateSession, WatchScope,
 };
 use indexmap::IndexMap;
 use serde_json::json;
@@ -31,7 +31,7 @@ fn is_missing<T>(result: Result<T, HostError>) -> bool {
 /// The calls with the id of a session for which the session exists.
 async fn calls_that_find(engine: &Engine, id: &SessionId) -> Vec<&'static str> {
     let (message, part) = (MessageId::new(), PartId::new());
-    let model = api::ModelRef::new("script", "demo");
+    let (model, turn) = (api::ModelRef::new("script", "demo"), TurnId::new(id, 1));
     let calls = [
         ("session", is_missing(engine.session(id).await)),
         ("update_session", is_missing(engine.update_session(id, UpdateSession::default()).await)),
@@ -47,6 +47,11 @@ async fn calls_that_find(engine: &Engine, id: &SessionId) -> Vec<&'static str> {
         ("delete_part", is_missing(engine.delete_part(id, &message, &part).await)),
         ("prompt", is_missing(engine.prompt(id, prompt("Hello")).await)),
         ("prompt_async", is_missing(engine.prompt_async(id, prompt("Hello")).await)),
+        ("submit", is_missing(engine.submit(id, prompt("Hello"), Delivery::Queue).await)),
+        ("turn", is_missing(engine.turn(&turn).await)),
+        ("turns", is_missing(engine.turns(id, ListTurns::default()).await)),
+        ("wait", is_missing(engine.wait(&turn).await)),
+        ("cancel_turn", is_missing(engine.cancel_turn(&turn).await)),
         ("command", is_missing(engine.command(id, CommandInput::default()).await)),
         ("shell", is_missing(engine.shell(id, ShellInput::default()).await)),
         ("abort", is_missing(engine.abort(id).await)),
@@ -64,6 +69,8 @@ async fn calls_that_find(engine: &Engine, id: &SessionId) -> Vec<&'static str> {
         ("worktree_merge", is_missing(engine.worktree_merge(id).await)),
         ("worktree_discard", is_missing(engine.worktree_discard(id).await)),
         ("watch", is_missing(engine.watch(WatchScope::Session(id.clone()), None).await)),
+        ("watch a subtree", is_missing(engine.watch(WatchScope::Subtree(id.clone()), None).await)),
+        ("watch a turn", is_missing(engine.watch(WatchScope::Turn(turn.clone()), None).await)),
         ("delete_session", is_missing(engine.delete_session(id).await)),
     ];
     calls.into_iter().filter(|(_, missing)| !missing).map(|(call, _)| call).collect()
@@ -72,7 +79,8 @@ async fn calls_that_find(engine: &Engine, id: &SessionId) -> Vec<&'static str> {
 async fn listed(lab: &Lab, engine: &Engine) -> HashSet<SessionId> {
     let sessions = engine.sessions(&lab.scope, ListSessions::default()).await.unwrap();
     let json = engine.sessions_json(&lab.scope, ListSessions::default()).await.unwrap();
-    assert_eq!(sessions.len(), json.len());
+    let json: Vec<Session> = serde_json::from_str(&json).unwrap();
+    assert_eq!(sessions, json);
     sessions.into_iter().map(|session| session.id).collect()
 }
 

@@ -35,7 +35,7 @@ async fn of_two_workspaces_with_one_id_only_one_has_a_worktree() {
     };
     assert!(matches!(&refused, HostError::Conflict(why) if why.contains("wrk_one")), "{refused}");
     recorder.wait_for(|event| matches!(event, EventBody::WorktreeReady { .. })).await;
-    assert_eq!(lab.engine.workspaces(&lab.scope).await.unwrap(), [made.clone()]);
+    assert_eq!(lab.engine.workspaces(&lab.scope).await.unwrap(), std::slice::from_ref(&made));
     assert_eq!(state(&lab), (vec![made.branch.unwrap()], 1));
 }
 

@@ -23,4 +23,5 @@ mod services;
 mod sessions;
 mod tree;
 mod tui;
+mod turns;
 mod v2;

@@ -186,7 +186,7 @@ mod tests {
             let (feed, (id, part)) = (Feed::new(1000), part());
             feed.send_delta(&location(), &part, "x");
             let unfollowed = feed.lock().unfollowed().unwrap();
-            assert_eq!(unfollowed.own, [id.clone()]);
+            assert_eq!(unfollowed.own, std::slice::from_ref(&id));
             let (publications, ended, growing) = (unfollowed.publications, unfollowed.own, HashMap::new());
             if is_published {
                 feed.publish_own(&Batch::new(&location()), &[], &[], 6);

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    Budget, CreateSession, Cursor, EventBody, Features, Host, HostError, Scope, SessionId, SteerInput, TreeState,
-    WatchItem, WatchScope, WorkspaceHost,
+    Budget, CreateSession, Cursor, Delivery, EventBody, Features, Host, HostError, ListTurns, Scope, SessionId,
+    SteerInput, TreeState, TurnId, TurnState, WatchItem, WatchScope, WorkspaceHost,
 };
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -42,7 +42,7 @@ async fn trefoil_does_what_every_host_does() {
     project.write_home(".config/opencode/opencode.json", scenario::config(&model).to_string());
     let (_server, client) = trefoil(&project).await;
     scenario::scenario(Arc::new(client.clone()), &project, model).await;
-    assert_eq!(client.features(), Features { cursor: true, steer: true, tree: true, budget: true, turns: false });
+    assert_eq!(client.features(), Features { cursor: true, steer: true, tree: true, budget: true, turns: true });
     // Not for OpenCode, which would download ripgrep if it is missing.
     let found = client.find_text(&Scope::new(project.directory()), "need.e", 5).await.unwrap();
     assert_eq!(found.iter().map(|line| (line.path.as_str(), line.line_number)).collect::<Vec<_>>(), [("notes.txt", 2)]);
@@ -101,6 +101,57 @@ async fn trefoil_controls_trees() {
     assert!(matches!(&missing, HostError::NotFound { what: "worktree", .. }), "{missing:?}");
     let nobody = client.tree(&SessionId::new()).await.unwrap_err();
     assert!(matches!(&nobody, HostError::NotFound { what: "session", .. }), "{nobody:?}");
+}
+
+#[tokio::test]
+async fn turns_of_trefoil_are_objects() {
+    let project = TempProject::new();
+    let mut model = ModelServer::start().await;
+    model.answer_titles("A title");
+    project.write_home(".config/opencode/opencode.json", scenario::config(&model).to_string());
+    let scope = Scope::new(project.directory());
+    let (_server, client) = trefoil(&project).await;
+    let session = client.create_session(&scope, CreateSession::default()).await.unwrap().id;
+    let submit = async |text: &str, delivery| {
+        client.submit(&session, scenario::text(text), delivery).await.unwrap().turn_id.unwrap()
+    };
+    let first = submit("First", Delivery::Join).await;
+    let mut call = model.next_call().await;
+    let [queued, gone] = [submit("Second", Delivery::Queue).await, submit("Never", Delivery::Queue).await];
+    assert_eq!(submit("Also", Delivery::Join).await, first);
+    assert_eq!(client.turn(&first).await.unwrap().state, TurnState::Running);
+    assert_eq!(client.cancel_turn(&gone).await.unwrap().state, TurnState::Cancelled);
+    let open = ListTurns { ended: Some(false), limit: Some(1), before: None };
+    let page = client.turns(&session, open.clone()).await.unwrap();
+    assert_eq!(page.turns.iter().map(|turn| &turn.id).collect::<Vec<_>>(), [&queued]);
+    let page = client.turns(&session, ListTurns { before: page.older, ..open }).await.unwrap();
+    assert_eq!((page.turns.iter().map(|turn| &turn.id).collect::<Vec<_>>(), page.older), (vec![&first], None));
+    // The events of a turn are told apart from those of the next one in the same session.
+    let mut watched = client.watch(WatchScope::Turn(queued.clone()), None).await.unwrap();
+    call.text("One.").await;
+    call.finish("stop").await;
+    for _ in 0..2 {
+        let mut call = model.next_call().await;
+        call.text("More.").await;
+        call.finish("stop").await;
+    }
+    let done = testkit::soon("the queued turn ends", client.wait(&queued)).await.unwrap();
+    assert_eq!((done.state, done.prompts.len()), (TurnState::Done, 1));
+    let answer = done.answer.unwrap();
+    let completed = async {
+        loop {
+            let Some(WatchItem::Frame(frame)) = watched.next().await else { panic!("the stream ended") };
+            assert_eq!(frame.turn_id().as_ref(), Some(&queued));
+            match &frame.event().unwrap().body {
+                EventBody::MessageUpdated { info, .. } if *info.id() == answer => return,
+                _ => {}
+            }
+        }
+    };
+    testkit::soon("the answer's event", completed).await;
+    assert_eq!(client.wait(&first).await.unwrap().prompts.len(), 2);
+    let unknown = client.turn(&TurnId::new(&session, 99)).await.unwrap_err();
+    assert!(matches!(&unknown, HostError::NotFound { what: "turn", .. }), "{unknown:?}");
 }
 
 #[tokio::test]

@@ -40,6 +40,7 @@ pub async fn scenario(host: Arc<dyn AgentRuntime>, project: &TempProject, model:
     catalogue(&lab).await;
     files(&lab).await;
     let session = sessions(&lab).await;
+    subtree(&lab, &session).await;
     turn(&lab, &session).await;
     let asked = permission(&lab, &session).await;
     abort(&mut lab, &session).await;
@@ -103,6 +104,30 @@ async fn sessions(lab: &Lab) -> Session {
     assert!(host.children(&session.id).await.unwrap().is_empty());
     assert!(host.todo(&session.id).await.unwrap().is_empty());
     session
+}
+
+/// The events of a session and its descendants, those that are created later included, and of no other.
+async fn subtree(lab: &Lab, stranger: &Session) {
+    let Lab { host, scope, .. } = lab;
+    let create = async |parent: Option<&Session>| {
+        let parent_id = parent.map(|parent| parent.id.clone());
+        host.create_session(scope, CreateSession { parent_id, ..CreateSession::default() }).await.unwrap()
+    };
+    let root = create(None).await;
+    let child = create(Some(&root)).await;
+    let mut events = host.watch(WatchScope::Subtree(root.id.clone()), None).await.unwrap();
+    let late = create(Some(&child)).await;
+    for session in [stranger, &late, &child, &root] {
+        let change = UpdateSession { title: Some(session.title.clone()), ..UpdateSession::default() };
+        host.update_session(&session.id, change).await.unwrap();
+    }
+    let mut seen = Vec::new();
+    while seen.last() != Some(&root.id) {
+        seen.push(next(&mut events).await.body.session_id().unwrap().clone());
+    }
+    seen.dedup();
+    assert_eq!(seen, [late.id, child.id, root.id.clone()]);
+    host.delete_session(&root.id).await.unwrap();
 }
 
 /// A turn, as seen by its caller and by three kinds of listeners.
@@ -320,7 +345,7 @@ async fn delete(lab: &Lab, session: &Session) {
     assert!(host.sessions(scope, ListSessions::default()).await.unwrap().is_empty());
 }
 
-fn text(text: &str) -> PromptInput {
+pub fn text(text: &str) -> PromptInput {
     PromptInput { parts: vec![PromptPart::text(text)], ..PromptInput::default() }
 }
 

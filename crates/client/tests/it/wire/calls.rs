@@ -140,7 +140,7 @@ async fn a_unix_socket_is_reached() {
 
 #[tokio::test]
 async fn features_are_detected_from_responses() {
-    let all = Features { cursor: true, steer: true, tree: true, budget: true, turns: false };
+    let all = Features { cursor: true, steer: true, tree: true, budget: true, turns: true };
     for (kind, features) in [(Kind::Trefoil, all), (Kind::OpenCode, Features::default())] {
         let mut fake = Fake::start(kind).await;
         let client = fake.client();

@@ -112,12 +112,14 @@ pub struct Events {
     waiting_since: Option<Instant>,
     /// The id of the last event that has one.
     pub last: Option<String>,
+    /// The turn of the last event, if it has one.
+    pub turn: Option<String>,
 }
 
 impl Events {
     /// The stream in a response.
     pub fn new(response: reqwest::Response) -> Self {
-        Self { response, rest: String::new(), seen: Vec::new(), waiting_since: None, last: None }
+        Self { response, rest: String::new(), seen: Vec::new(), waiting_since: None, last: None, turn: None }
     }
 
     /// The next event; `None` at the end of the stream.
@@ -128,6 +130,7 @@ impl Events {
                 let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
                 let (data, id) = (field("data: "), field("id: "));
                 self.last = id.or(self.last.take());
+                self.turn = field("turn: ");
                 self.rest = rest.to_owned();
                 match data {
                     Some(data) => {
