@@ -219,7 +219,7 @@ impl Inner {
             self.turns.forget_conversation(&session.id);
         }
         if let Err(error) = self.sweep().await {
-            // The sessions are deleted; what is left of them goes at the next start, or with `gc`.
+            // The sessions are deleted; the next start or `gc` removes the remains.
             tracing::warn!(session = %id, %error, "cannot remove everything of a deleted session");
         }
         Ok(())

@@ -298,7 +298,7 @@ impl Inner {
     /// Adds the worktree's report to the end of a task, and returns its metadata for clients.
     pub(crate) async fn add_worktree_report(&self, child: &SessionId, end: TaskEnd) -> (TaskEnd, Option<Json>) {
         if matches!(end, TaskEnd::Cancelled) {
-            // Whoever cancels the task is waiting.
+            // The caller that cancels the task is waiting.
             return (end, None);
         }
         let Some(WorktreeReport { text, metadata }) = self.commit_and_report(child).await else { return (end, None) };

@@ -53,7 +53,7 @@ pub struct State {
 impl State {
     /// Sends the subscribers of a directory an event that is not stored.
     pub(crate) fn publish(&self, directory: &str, project: &str, body: EventBody) {
-        // An error means that nobody listens.
+        // An error means that there are no subscribers.
         let _ = self.live.send(Frame::live(directory.into(), project.into(), Arc::new(Event::new(body))));
     }
 

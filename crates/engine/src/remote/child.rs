@@ -2,7 +2,7 @@
 //! works. Only its agent can send it messages. A record maps the session to the subagent's remote id.
 //!
 //! The subagents live in the runner's process and end with the job. Those that a crash interrupted are closed by
-//! whoever takes over their lease.
+//! the process that takes over their lease.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

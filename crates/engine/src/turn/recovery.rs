@@ -108,8 +108,8 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, ended_well: bool) ->
         charge_cut_off_calls(turn, &incomplete).await?;
         for message in incomplete {
             repaired = true;
-            // A prompt that is given up runs nothing again: that may be what kills the process. Neither does an aborted
-            // turn.
+            // Nothing runs again for a prompt that is given up, because a call may be what kills the process. Nor for an
+            // aborted turn.
             repair_message(turn, message, lost.is_empty() && !turn.cancel().is_cancelled()).await?;
         }
     }

@@ -369,7 +369,7 @@ mod tests {
         let run = begin();
         run.set_epoch(5);
         runs.abort_turn(&session, 4);
-        assert!(!run.cancel.is_cancelled(), "it was for the turn before");
+        assert!(!run.cancel.is_cancelled(), "it was meant for the previous turn");
         runs.abort_turn(&session, 5);
         assert!(run.cancel.is_cancelled());
         runs.leave(&session);
@@ -382,7 +382,7 @@ mod tests {
             assert_eq!(run.cancel.is_cancelled(), leased);
             runs.leave(&session);
         }
-        // Older versions send no epoch and mean whatever runs.
+        // Older versions send no epoch, and mean any turn that runs.
         let run = begin();
         runs.abort_turn(&session, 0);
         assert!(run.cancel.is_cancelled());

@@ -195,7 +195,7 @@ impl Inner {
                 let row = self.store.turn(&turn)?;
                 Ok(row.is_some_and(|row| row.prompts.contains(message)))
             };
-            // A run that is still there answers without a look at the rows.
+            // A run that still exists knows the answer without reading rows.
             let runs = self.turns.runs().get(id).is_some_and(|run| run.is_of_turn(turn.number));
             if runs || took_in().map_err(store_error)? {
                 return match self.wait_for_turn(&turn).await? {
@@ -206,7 +206,7 @@ impl Inner {
                 };
             }
         }
-        // Forked and old messages have no turn that tells its answer.
+        // Forked and old messages have no turn that records the answer.
         let mut messages = self.store.messages_from(id, message).map_err(store_error)?;
         match turn::find_answer(&messages, message) {
             Some(place) => Ok(messages.swap_remove(place).0),

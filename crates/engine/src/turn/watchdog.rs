@@ -1,7 +1,7 @@
 //! Finds work that nobody is doing and resumes it: waiting prompts without a turn, turns of dead processes, and
 //! background tasks whose end nobody would report.
 //!
-//! In normal operation there is nothing to find, because whoever accepts a prompt starts its turn. The watchdog is for
+//! In normal operation there is nothing to find, because the process that accepts a prompt starts its turn. The watchdog is for
 //! failures: a turn that panicked, a database that failed for a while, another process that was killed. Tests of normal
 //! operation leave it off.
 

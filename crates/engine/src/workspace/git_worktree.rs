@@ -1,5 +1,5 @@
-//! Linked git worktrees as such: created, checked out, reset and removed, whoever they are for. Git fails while another
-//! git writes in the same worktree, so commands that write in one need its lock ([`GitWorktree::lock`]).
+//! Creates, checks out, resets and removes linked git worktrees, for users and for subagents. Git fails while another git
+//! writes in the same worktree, so commands that write in one need its lock ([`GitWorktree::lock`]).
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedMutexGuard};
 
 use crate::{Inner, lock};
 
-/// The most linked worktrees of a repository, whoever made them.
+/// The maximum number of linked worktrees of a repository, including those not created by Trefoil.
 pub(crate) const MAX_WORKTREES: usize = 200;
 
 /// Whether a repository has as many linked worktrees as it may.

@@ -142,7 +142,7 @@ impl ProjectWorktrees {
             let own_branch = format!("{}{name}", LinkedWorktree::BRANCH_PREFIX);
             let directory = folder.join(&name);
             if directory.exists() {
-                // Before its lock is taken: whoever made it may hold it for as long as the checkout takes.
+                // Before its lock is acquired: its creator may hold it for the whole checkout.
                 continue;
             }
             let tree = self.tree(&directory);
@@ -196,7 +196,7 @@ impl ProjectWorktrees {
     }
 
     /// Checks out the files of a new worktree and runs the start commands, the project's and then its own. An event tells
-    /// when it is ready. Whoever writes in it meanwhile waits for the checkout.
+    /// when it is ready. Other writers wait for the checkout.
     pub(super) fn spawn_setup(self, created: CreatedWorktree, start_command: Option<String>) {
         let inner = self.engine.inner.clone();
         let tasks = self.engine.inner.clone();

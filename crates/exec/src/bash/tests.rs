@@ -439,7 +439,7 @@ proptest! {
         for name in names {
             let known = parsed.commands.iter().any(|command| command.text.split(' ').next() == Some(&*name));
             let opaque = parsed.opaque.iter().any(|piece| piece.contains(&name));
-            prop_assert!(known || opaque, "{name} is lost in {source:?}: {parsed:?}");
+            prop_assert!(known || opaque, "{name} is missing from {source:?}: {parsed:?}");
         }
     }
 
@@ -485,7 +485,7 @@ fn a_pipeline_broken_in_two_places_ends_in_time() {
 fn arguments_of_other_programs_are_reported() {
     assert_eq!(parse("docker run x rm").arguments, ["run", "x", "rm"]);
     assert!(parse("grep rm f; git commit -m rm").arguments.is_empty());
-    assert!(parse("x=rm; docker run $x").arguments.contains(&"rm".to_owned()), "the value may be what is run");
+    assert!(parse("x=rm; docker run $x").arguments.contains(&"rm".to_owned()), "the value may be the program");
 }
 
 #[test]

@@ -70,7 +70,7 @@ async fn effective_config(state: &State, scope: &api::Scope) -> Result<JsonReply
 }
 
 async fn update(request: Request<NoParams, NoParams, JsonBody<Config>>) -> Result<JsonReply<Config>, Error> {
-    // Loads the directory, so that it is among the places that are told of the change.
+    // Loads the directory, so that it is among the places where the change is announced.
     request.engine.loaded(&request.scope);
     let places = request.engine.change_config(&request.scope, request.body.0.0).await?;
     request.state.announce_reload(&places);

@@ -126,7 +126,7 @@ async fn auth_remove(request: Request<ServerPath>) -> Result<JsonReply<RemoveRes
     Ok(JsonReply(RemoveResult { success: true }))
 }
 
-/// The code that the browser brought back.
+/// The code from the browser.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct CodeBody {

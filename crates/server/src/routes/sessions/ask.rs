@@ -217,7 +217,7 @@ async fn reject(request: Request<QuestionPath>) -> Result<JsonReply<bool>, Error
     Ok(JsonReply(true))
 }
 
-/// Clients know one refusal of a reply: that nothing waits for it. The message tells whether anything ever did.
+/// Clients know one refusal of a reply: that no request waits for it. The message says whether one ever did.
 fn reply_error(tag: &str, id: &str, error: HostError) -> Error {
     match error {
         HostError::Conflict(message) => Error::tagged(StatusCode::NOT_FOUND, tag, &[("requestID", id)], message),

@@ -114,7 +114,7 @@ async fn list(request: Request<SessionPath, ListQuery>) -> Result<RawReply<Vec<M
         Some(text) => Some(PageCursor::decode(text).ok_or_else(|| bad("Not a cursor of this server"))?.id.0),
     };
     let session = &request.path.session.0;
-    // A short list is sent as a whole, a long one page by page while the client takes it.
+    // A short list is sent as a whole, a long one page by page as the client reads it.
     let (body, next) = if limit.is_some_and(|limit| limit <= SHORT_LIST) {
         let page = request.host.messages(session, ListMessages { limit, before }).await?;
         let first = page.messages.first().filter(|_| page.older.is_some()).map(PageCursor::of);
@@ -181,7 +181,7 @@ async fn get(request: Request<MessagePath>) -> Result<RawReply<MessageWithParts>
 async fn delete(request: Request<MessagePath>) -> Result<JsonReply<bool>, Error> {
     let MessagePath { session, message } = request.path;
     match request.engine.delete_message(&session.0, &message.0).await {
-        // It is gone, as the client wanted, whoever deleted it.
+        // It is gone, as the client wanted; it does not matter who deleted it.
         Ok(()) | Err(HostError::NotFound { what: "message", .. }) => Ok(JsonReply(true)),
         Err(error) => Err(error.into()),
     }

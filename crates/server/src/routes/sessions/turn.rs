@@ -237,7 +237,7 @@ struct DiffQuery {
     message: Option<ParsedId<MessageId>>,
 }
 
-/// Terminal clients read this for every session they show, so a diff that nobody makes must not fail them.
+/// Terminal clients request this for every session they show, so the missing diff must not be an error.
 async fn diff(_: Request<SessionPath, DiffQuery>) -> Result<JsonReply<Vec<FileDiff>>, Error> {
     Ok(JsonReply(Vec::new()))
 }
