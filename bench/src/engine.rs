@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use store::Store;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-/// The first argument that asks for the engine.
+/// The first argument that starts this program as the engine.
 pub const ARGUMENT: &str = "__engine";
 /// As many as the program itself has.
 const WORKERS: usize = 2;
@@ -28,21 +28,21 @@ const WORKERS: usize = 2;
 #[derive(Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase")]
 enum Request {
-    /// Makes a session; answers its `id`.
+    /// Creates a session; the answer has its `id`.
     Session,
     /// Sends a prompt and waits for the end of the turn.
     Turn { session: SessionId, text: String },
     /// Writes many sessions into the journal.
     Fill { sessions: usize },
-    /// Reads the first page of sessions; answers the milliseconds of each time.
+    /// Reads the first page of sessions; the answer has the milliseconds of each read.
     Page { times: usize },
-    /// Writes many turns that have ended into one session; answers its `id`.
+    /// Writes many ended turns into one session; the answer has its `id`.
     Turns { turns: usize },
-    /// Reads the first page of a session's turns; answers the milliseconds of each time.
+    /// Reads the first page of a session's turns; the answer has the milliseconds of each read.
     TurnPage { session: SessionId, times: usize },
-    /// Runs the `grep` tool; answers the milliseconds of each time, and how many lines matched.
+    /// Runs the `grep` tool; the answer has the milliseconds of each run and the number of matching lines.
     Grep { folder: PathBuf, pattern: String, times: usize },
-    /// Reads command lines for the rules; answers the milliseconds of one line, each time.
+    /// Parses command lines for the rules; the answer has the milliseconds per line of each run.
     Judge { times: usize },
 }
 
@@ -72,7 +72,7 @@ async fn serve() -> Result<()> {
     Ok(())
 }
 
-/// The one subscriber that every measurement has: it takes each event and does nothing with it.
+/// The one subscriber of every measurement: it reads each event and discards it.
 async fn drain(mut events: futures::stream::BoxStream<'static, WatchItem>) {
     while events.next().await.is_some() {}
 }
@@ -109,7 +109,7 @@ impl Subject {
     async fn answer(&self, request: Request) -> Result<Value> {
         match request {
             Request::Session => {
-                // A title of its own, so that none is asked of the model.
+                // With a title, so that the model is not asked for one.
                 let input = CreateSession { title: Some("bench".to_owned()), ..CreateSession::default() };
                 Ok(json!({"id": self.engine.create_session(&self.scope, input).await?.id}))
             }

@@ -1,7 +1,8 @@
-//! `trefoil-bench`: what our program costs, beside others that do the same work in the same run.
+//! `trefoil-bench`: measures our program, and others that do the same work in the same run.
 //!
-//! `cargo xtask bench` builds it together with `trefoil`, which it finds beside itself, and passes its arguments on. It builds
-//! nothing: in the folder of a debug build it measures the debug build. It starts itself once more to measure the engine.
+//! `cargo xtask bench` builds it together with `trefoil`, which it finds in its own folder, and passes its arguments on. It
+//! builds nothing: in the folder of a debug build it measures the debug build. To measure the engine it starts itself
+//! again.
 
 #![expect(clippy::print_stdout, reason = "the output is what the program is for")]
 
@@ -11,7 +12,7 @@ mod table;
 
 use anyhow::Result;
 
-/// The program's own allocator, for the engine to have the memory and the CPU time that it has there.
+/// The program's own allocator, so that the engine uses the same memory and CPU time as there.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,8 +1,8 @@
-//! `trefoil-bench soak`: many clients do everything at once to the same sessions of one server, for as long as is wanted, and then
-//! every prompt that was accepted must have been answered.
+//! `trefoil-bench soak`: many clients do everything at once to the same sessions of one server for a given time. At the
+//! end every accepted prompt must have been answered.
 //!
-//! The server runs without its watchdog: nothing that happens here may need one. Faults that end by themselves are part of it:
-//! clients that hang up, a database that another program locks for a while, a server that is stopped and goes on.
+//! The server runs without its watchdog, because nothing here may need one. Temporary faults are part of the test: clients
+//! that hang up, a database that another program locks for a while, a server that is stopped and continued.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -21,22 +21,22 @@ use crate::table::process;
 use crate::table::server::{Connection, Server};
 use crate::table::setup::Setup;
 
-/// Clients that work at once.
+/// The number of concurrent clients.
 const CLIENTS: usize = 48;
-/// Half of what they do goes to so many of the sessions, so that they meet there.
+/// Half of the operations go to this many of the sessions, so that clients collide there.
 const CROWDED: usize = 20;
 /// How long the last turns may take after everybody has stopped.
 const SETTLE: Duration = Duration::from_secs(120);
-/// The longest that another program keeps the database: well below what a write waits for.
+/// The longest time another program locks the database: well below the timeout of a write.
 const LOCKED: Duration = Duration::from_millis(1500);
-/// The longest that the server is stopped.
+/// The longest time the server is stopped.
 const STOPPED: Duration = Duration::from_millis(500);
 /// The pause between two faults.
 const FAULT_EVERY: Duration = Duration::from_millis(1500);
-/// The most findings of one kind that are shown.
+/// The maximum number of findings shown per kind.
 const SHOWN: usize = 5;
 
-/// What the command line asks for.
+/// The options on the command line.
 struct Wanted {
     time: Duration,
     sessions: usize,
@@ -70,7 +70,7 @@ enum Deed {
     Ask,
     AskAndHangUp,
     Send,
-    /// Asks, and has another one send something a moment later.
+    /// Sends a prompt, and another client sends one a moment later.
     Meet,
     Delegate,
     Command,
@@ -81,7 +81,7 @@ enum Deed {
     Read,
 }
 
-/// How often each is done, in parts of the sum.
+/// The relative frequency of each.
 const DEEDS: [(Deed, u32); 11] = [
     (Deed::Ask, 20),
     (Deed::AskAndHangUp, 4),
@@ -107,7 +107,7 @@ fn choose(rng: &mut Rng) -> Deed {
     Deed::Read
 }
 
-/// What all clients count together.
+/// The counters shared by all clients.
 #[derive(Default)]
 struct Counts {
     prompts: AtomicU64,
@@ -116,7 +116,7 @@ struct Counts {
     hung_up: AtomicU64,
     locked: AtomicU64,
     stopped: AtomicU64,
-    /// Prompts that were accepted for certain, by session.
+    /// Prompts that were certainly accepted, by session.
     accepted: Mutex<HashMap<String, Vec<String>>>,
     /// What must not happen, by kind.
     findings: Mutex<BTreeMap<&'static str, Vec<String>>>,
@@ -149,7 +149,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     std::fs::write(&script, json!({"default": [{"text": "Hello from the script"}]}).to_string())?;
     setup.configure(&json!({
         "model": "script/file", "small_model": "script/file", "enabled_providers": ["script"],
-        // Prompts that join a turn may well repeat a call three times, and nobody is there to answer.
+        // Prompts that join a turn may repeat a call three times, and nobody would answer the question about it.
         "permission": {"doom_loop": "allow"},
     }))?;
     let server = Server::start_with(&program, &setup, |command| {
@@ -195,13 +195,13 @@ pub fn run(arguments: &[String]) -> Result<()> {
             counts.find("clients that panicked", String::new());
         }
     });
-    // A server closes connections that were silent for so long.
+    // The server closes connections that were silent for this long.
     settle(&mut server.connect()?, &sessions, &counts)?;
     let after = Size::of(&server, &setup)?;
     report(&counts, &before, &after)
 }
 
-/// Tells how it goes, until the time is over.
+/// Prints the progress until the time is over.
 fn watch(counts: &Counts, time: Duration) {
     let begin = Instant::now();
     let mut told = 0;
@@ -276,7 +276,7 @@ impl Client<'_> {
             Deed::Steer => {
                 let (status, body) =
                     self.request("POST", &format!("/session/{session}/steer"), Some(&json!({"text": "And this"})))?;
-                // Nothing runs there: that is for the client to know.
+                // Nothing runs there, which the client cannot know.
                 if status != 409 {
                     let answer = self.fine("steer", session, status, &body)?;
                     add(&self.counts.prompts);
@@ -339,7 +339,7 @@ impl Client<'_> {
         self.connection.as_mut().context("just opened")?.request(method, path, body)
     }
 
-    /// Whatever is refused here is a finding.
+    /// Any refusal here is a finding.
     fn fine(&self, what: &str, session: &str, status: u16, body: &[u8]) -> Result<Value> {
         let text = String::from_utf8_lossy(body);
         if !(200..300).contains(&status) {
@@ -365,7 +365,7 @@ fn is_ended(info: &Value) -> bool {
     !info["error"].is_null() || !info["finish"].is_null()
 }
 
-/// Does harm that ends by itself, until everybody stops.
+/// Causes temporary faults until the clients stop.
 fn inject(server: &Server, setup: &Setup, counts: &Counts, stop: &AtomicBool, mut rng: Rng) -> Result<()> {
     let database = Database::open(setup.database())?;
     database.busy_timeout(Duration::from_secs(10))?;
@@ -398,7 +398,7 @@ fn signal(process: u32, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until every session is idle, and looks whether every prompt was answered.
+/// Waits until every session is idle, and checks that every prompt was answered.
 fn settle(connection: &mut Connection, sessions: &[String], counts: &Counts) -> Result<()> {
     for session in sessions {
         connection.request("POST", &format!("/session/{session}/resume"), Some(&json!({})))?;
@@ -425,7 +425,7 @@ fn settle(connection: &mut Connection, sessions: &[String], counts: &Counts) -> 
     Ok(())
 }
 
-/// What is wrong with the conversations as they are now: prompts that are gone or that no answer follows, open answers.
+/// What is wrong with the conversations: prompts that are missing or unanswered, and open answers.
 fn unanswered(connection: &mut Connection, sessions: &[String], counts: &Counts) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     let accepted = lock(&counts.accepted);
@@ -451,7 +451,7 @@ fn unanswered(connection: &mut Connection, sessions: &[String], counts: &Counts)
     Ok(wrong)
 }
 
-/// What the server takes.
+/// The resources that the server uses.
 struct Size {
     resident: f64,
     descriptors: usize,

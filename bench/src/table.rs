@@ -1,4 +1,4 @@
-//! The table: what our program costs, beside others, and what it may cost.
+//! The table: the costs of our program and of others, and our budgets.
 //!
 //! Each of [`ROWS`] is one measurement. A program is measured from its start to its exit; turns are measured in a process
 //! that lives on (our engine in this program, OpenCode's server), with the same model server that answers at once.
@@ -29,19 +29,19 @@ use setup::Setup;
 /// A short prompt.
 const HELLO: &str = "say hello";
 
-/// How much of everything is done.
+/// The size of each measurement.
 struct Size {
     /// Runs of a program, and turns with a long answer.
     runs: usize,
     /// Turns of a session.
     turns: usize,
-    /// Sessions whose turns follow the first one's, to see what stays behind.
+    /// Further sessions after the first one, to find memory that is not freed.
     sessions: usize,
     /// Pieces of a long answer.
     deltas: usize,
     /// Pieces of an answer that nobody reads.
     unread: usize,
-    /// Messages of a session that is loaded.
+    /// Messages of the session to load.
     messages: usize,
     /// Sessions in the journal, to read a page of.
     stored: usize,
@@ -53,7 +53,7 @@ struct Size {
     subscribers: usize,
     /// Turns of each of many sessions at once.
     rounds: usize,
-    /// Trees that are grown, one after the other.
+    /// Trees that are created one after the other.
     trees: usize,
     /// Subagents of one session.
     children: usize,
@@ -83,7 +83,7 @@ const FULL: Size = Size {
     family: 1_000,
     tasks: 10,
 };
-/// To see that each measurement works.
+/// For a smoke test of each measurement.
 const SMOKE: Size = Size {
     runs: 1,
     turns: 2,
@@ -104,7 +104,7 @@ const SMOKE: Size = Size {
 };
 
 struct Row {
-    /// What `--only` takes.
+    /// The value of `--only`.
     name: &'static str,
     budget: Budget,
     measure: fn(&Bench) -> Result<Measured>,
@@ -117,12 +117,12 @@ struct Measured {
 }
 
 impl Measured {
-    /// What only our program does.
+    /// A measurement of our program only.
     fn alone(what: impl Into<String>, ours: Cost) -> Self {
         Self { what: what.into(), ours, peers: Vec::new() }
     }
 
-    /// Adds a peer. One that fails does not keep the others from being measured: the line says why it has no figure.
+    /// Adds a peer. If one fails, the others are still measured, and the line says why it has no figure.
     fn beside(mut self, name: &'static str, cost: Result<Cost>) -> Self {
         let cost = cost.map_err(|error| {
             let error = format!("{error:#}");
@@ -175,7 +175,7 @@ const ROWS: &[Row] = &[
 pub fn run(arguments: &[String]) -> Result<()> {
     let flag = |name: &str| arguments.iter().any(|argument| argument == name);
     let only = option(arguments, "--only")?;
-    // A name that ends in a dash is all that begin with it.
+    // A name that ends in a dash selects all names that begin with it.
     let wanted = |row: &&Row, name: &str| row.name == name || (name.ends_with('-') && row.name.starts_with(name));
     let rows: Vec<&Row> = ROWS.iter().filter(|row| only.is_none_or(|name| wanted(row, name))).collect();
     if rows.is_empty() {
@@ -210,17 +210,17 @@ fn option<'a>(arguments: &'a [String], name: &str) -> Result<Option<&'a str>> {
     arguments.get(place + 1).map(|value| Some(value.as_str())).with_context(|| format!("{name} needs a value"))
 }
 
-/// What cargo built, and where.
+/// The programs that cargo built.
 struct Built {
     program: PathBuf,
-    /// This program, to be started once more.
+    /// This program, to start it again as the engine.
     probe: PathBuf,
     /// Where peers are installed.
     target: PathBuf,
 }
 
 impl Built {
-    /// Looks beside this program.
+    /// Looks in this program's folder.
     fn find() -> Result<Self> {
         let probe = std::env::current_exe()?.canonicalize()?;
         let folder = probe.parent().context("a program is in a folder")?;
@@ -249,7 +249,7 @@ impl Bench {
         Ok(Line { name: row.name, what, budget: row.budget, ours, peers })
     }
 
-    /// Measures our program, and OpenCode if it is there.
+    /// Measures our program, and OpenCode if it is installed.
     fn both(&self, what: impl Into<String>, measure: impl Fn(&Path) -> Result<Cost>) -> Result<Measured> {
         let ours = Measured::alone(what, measure(&self.program)?);
         Ok(self.beside_opencode(ours, measure))
@@ -292,7 +292,7 @@ impl Bench {
 
 fn version(bench: &Bench) -> Result<Measured> {
     let mut measured = bench.program("`--version`", &["--version"], Some(&["--version"]))?;
-    // What any process costs on this machine.
+    // The cost of any process on this machine.
     let setup = Setup::new()?;
     if let Cost::Time { wall, .. } = process::repeat(bench.size.runs, &setup.errors(), || setup.command("true"))? {
         measured.what.push_str(&format!(" (`true`: {wall:.1})"));
@@ -310,7 +310,7 @@ fn run_http(bench: &Bench) -> Result<Measured> {
     bench.program("`run`, model over HTTP, start to exit", arguments, Some(arguments))
 }
 
-/// The time of a turn in which the model has no part. The CPU time is all of it.
+/// The time of a turn without the model's. The CPU time is that of the whole turn.
 fn turn(bench: &Bench) -> Result<Measured> {
     let turns = bench.size.turns;
     let what = format!("overhead of a turn ({turns} in one session)");
@@ -333,7 +333,7 @@ fn deltas(bench: &Bench) -> Result<Measured> {
         let session = agent.session()?;
         agent.turn(&session, &text)?;
         let cpu = process::cpu(agent.process())?;
-        // A session for each: their answers must not become each other's history.
+        // Each turn has its own session, so that no answer becomes history of another.
         let mut walls = Vec::new();
         for _ in 0..runs {
             let session = agent.session()?;
@@ -367,7 +367,7 @@ fn growth(bench: &Bench) -> Result<Measured> {
     Ok(Measured::alone(what, Cost::Memory(grown)))
 }
 
-/// A session of so many turns.
+/// A session with this many turns.
 fn converse(agent: &mut dyn Agent, turns: usize) -> Result<()> {
     let session = agent.session()?;
     (0..turns).try_for_each(|_| agent.turn(&session, HELLO))
@@ -393,7 +393,7 @@ fn turn_page(bench: &Bench) -> Result<Measured> {
     Ok(Measured::alone(what, ours))
 }
 
-/// Our tool, in a process that lives, beside the program `rg`.
+/// Our tool in a long-lived process, compared with the program `rg`.
 fn grep(bench: &Bench) -> Result<Measured> {
     let setup = Setup::new()?;
     let root = tempfile::Builder::new().prefix("trefoil-bench-").tempdir()?;
@@ -419,7 +419,7 @@ fn judge(bench: &Bench) -> Result<Measured> {
     Ok(Measured::alone("what a command line would do, for the rules", ours))
 }
 
-/// What the engine measured itself.
+/// The times that the engine itself measured.
 fn inside(probe: &mut Probe, request: &Value) -> Result<(Cost, Value)> {
     let cpu = process::cpu(probe.process())?;
     let answer = probe.ask(request)?;
@@ -429,7 +429,7 @@ fn inside(probe: &mut Probe, request: &Value) -> Result<(Cost, Value)> {
     Ok((Cost::Time { wall: process::median(times), cpu: cpu / count }, answer))
 }
 
-/// Milliseconds that something took.
+/// A duration in milliseconds.
 fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let start = Instant::now();
     work()?;

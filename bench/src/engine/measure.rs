@@ -1,4 +1,4 @@
-//! What is measured inside the process, because a pipe would cost as much as the work.
+//! Measurements inside the process, where a pipe would cost as much as the work itself.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use store::{Batch, Location, SessionQuery, Store, TurnEnd};
 use tokio_util::sync::CancellationToken;
 use tools::{Context, LocalEnvironment, Options, Progress, Registry, RegistryOptions};
 
-/// Sessions that are written in one transaction.
+/// The number of sessions per transaction.
 const BATCH: usize = 1_000;
 
 /// Writes many sessions.
@@ -86,7 +86,7 @@ pub async fn turn_page(engine: &Engine, session: &SessionId, times: usize) -> Re
     Ok(json!({"ms": spent}))
 }
 
-/// Searches a folder with the tool that the model has.
+/// Searches a folder with the model's tool.
 pub async fn grep(folder: PathBuf, pattern: &str, times: usize) -> Result<Value> {
     let registry = Registry::builtin(&RegistryOptions::default());
     let tool = registry.get("grep").context("there is no grep")?;
@@ -116,7 +116,7 @@ const COMMANDS: [&str; 8] = [
     "timeout 60 env RUST_LOG=debug cargo run --quiet -- --help | grep -i usage || echo none",
 ];
 
-/// Says what commands need, as it is done before each call of `bash`.
+/// Determines what commands need, as before each call of `bash`.
 pub async fn judge(folder: PathBuf, times: usize) -> Result<Value> {
     let registry = Registry::builtin(&RegistryOptions::default());
     let tool = registry.get("bash").context("there is no bash")?;

@@ -14,9 +14,9 @@ use super::cost::Cost;
 use super::setup::Setup;
 use super::{Bench, HELLO, Measured, Size, history, model, process, timed};
 
-/// How long a model may take for a text that nobody reads.
+/// The timeout of the model for a text that nobody reads.
 const LONGEST: Duration = Duration::from_secs(120);
-/// Between two looks at an agent's memory.
+/// The pause between two checks of an agent's memory.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// How an agent is started.
@@ -46,12 +46,12 @@ struct Editor {
     stdout: BufReader<ChildStdout>,
     directory: String,
     next: u64,
-    /// Updates that came.
+    /// The number of updates received.
     told: usize,
 }
 
 impl Editor {
-    /// Starts an agent and says hello.
+    /// Starts an agent and initializes the connection.
     fn start(program: Program<'_>, setup: &Setup) -> Result<Self> {
         let mut command = program.command(setup);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(setup.errors())?);
@@ -77,7 +77,7 @@ impl Editor {
             if self.stdout.read_line(&mut line)? == 0 {
                 bail!("the agent hung up");
             }
-            // Only answers are read to their end; there may be thousands of updates.
+            // Only answers are parsed completely; there may be thousands of updates.
             if line.contains("\"method\":\"session/update\"") {
                 self.told += 1;
                 continue;
@@ -134,7 +134,7 @@ impl Bench {
         self.programs(what, |program, setup| measure(&mut Editor::start(program, setup)?, setup))
     }
 
-    /// The same for those that start the agents themselves.
+    /// The same for measurements that start the agents themselves.
     fn programs(
         &self,
         what: impl Into<String>,
@@ -176,7 +176,7 @@ pub fn session(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// The time of a turn in which the model has no part. The CPU time is all of it.
+/// The time of a turn without the model's. The CPU time is that of the whole turn.
 pub fn turn(bench: &Bench) -> Result<Measured> {
     let turns = bench.size.turns;
     bench.editors(format!("overhead of a prompt ({turns} in one session)"), |editor, setup| {
@@ -197,7 +197,7 @@ pub fn idle(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// What an agent keeps of a text that its client does not read. The model writes as fast as it can.
+/// How much memory an agent uses for a text that its client does not read. The model writes as fast as it can.
 pub fn stalled(bench: &Bench) -> Result<Measured> {
     let pieces = bench.size.unread;
     let rate = Cell::new(None);
@@ -216,13 +216,13 @@ pub fn stalled(bench: &Bench) -> Result<Measured> {
             std::thread::sleep(LOOK);
         }
         let spent = begin.elapsed();
-        // What was taken may still be on its way to the client.
+        // Text that the agent has read may still be on its way to the client.
         while begin.elapsed() < 2 * spent {
             most = most.max(process::resident(editor.process())?);
             std::thread::sleep(LOOK);
         }
         editor.answer(prompt)?;
-        // Ours is the first that is measured.
+        // Ours is measured first.
         rate.set(rate.get().or(Some(pieces as f64 / spent.as_secs_f64())));
         Ok(Cost::Memory((most - before).max(0.0)))
     })?;
@@ -240,7 +240,7 @@ pub fn load(bench: &Bench) -> Result<Measured> {
     Ok(bench.beside_opencode(measured, |program| replay(program, &["import"], tenth, 1)))
 }
 
-/// Imports a long session, and loads it again and again.
+/// Imports a long session, and loads it repeatedly.
 fn replay(program: &Path, import: &[&str], messages: usize, runs: usize) -> Result<Cost> {
     let setup = Setup::new()?;
     let file = setup.project().join("session.json");

@@ -1,4 +1,4 @@
-//! A long-lived agent that is given turns: our engine over pipes, or a server over HTTP.
+//! A long-lived agent that runs turns: our engine over pipes, or a server over HTTP.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -13,23 +13,23 @@ use serde_json::{Value, json};
 use super::setup::Setup;
 use crate::engine;
 
-/// How long an answer may take: the journal of many sessions is the longest.
+/// The timeout of an answer. Writing the journal of many sessions takes longest.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// What both agents can do.
 pub trait Agent {
-    /// Makes a session; gives its id.
+    /// Creates a session. Returns its id.
     fn session(&mut self) -> Result<String>;
     /// Sends a prompt and waits for the end of the turn.
     fn turn(&mut self, session: &str, text: &str) -> Result<()>;
-    /// The process to look at.
+    /// The process to measure.
     fn process(&self) -> u32;
 }
 
-/// Our engine: this program once more. Ends when dropped.
+/// Our engine: a second process of this program. Ends when dropped.
 pub struct Probe {
     child: Child,
-    /// Closed first when dropped, which is how the program learns that it may go.
+    /// Closed first when dropped, which tells the program to exit.
     input: Option<ChildStdin>,
     answers: Receiver<std::io::Result<String>>,
 }
@@ -43,17 +43,17 @@ impl Probe {
         let mut child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
         let input = child.stdin.take();
         let output = child.stdout.take().context("the output is piped")?;
-        // A thread of its own, so that waiting for an answer can end.
+        // On its own thread, so that waiting for an answer can time out.
         let (sender, answers) = sync_channel(1);
         std::thread::spawn(move || BufReader::new(output).lines().try_for_each(|line| sender.send(line)));
         Ok(Self { child, input, answers })
     }
 
-    /// Sends a request; gives its answer.
+    /// Sends a request. Returns the answer.
     pub fn ask(&mut self, request: &Value) -> Result<Value> {
         writeln!(self.input.as_ref().context("the input is piped")?, "{request}")?;
         let line = self.answers.recv_timeout(LONGEST).with_context(|| {
-            // Killed, so that the drop does not wait for it.
+            // Kill it, so that the drop does not wait for it.
             let _ = self.child.kill();
             format!("no answer to {request}")
         })?;
@@ -83,7 +83,7 @@ impl Agent for Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         self.input = None;
-        // Its exit code is of no interest: every answer was read.
+        // Its exit code does not matter: every answer was read.
         let _ = self.child.wait();
     }
 }

@@ -1,4 +1,4 @@
-//! What something cost, what it may cost, and how both are shown.
+//! Measured costs, their budgets, and how both are shown.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub enum Cost {
     Memory(f64),
 }
 
-/// What the design allows.
+/// A budget from the design.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Budget {
     /// Milliseconds of wall time.
@@ -20,16 +20,16 @@ pub enum Budget {
     Cpu(f64),
     /// Megabytes.
     Memory(f64),
-    /// So many times the peer's wall time.
+    /// This many times the peer's wall time.
     TimesPeer(f64),
-    /// At least so many times faster than the peer.
+    /// At least this many times faster than the peer.
     TimesFaster(f64),
 }
 
 /// What another program spent on the same work.
 pub struct Peer {
     pub name: &'static str,
-    /// Nothing if it could not be measured; the reason is in the line.
+    /// `None` if it could not be measured; the line says why.
     pub cost: Option<Cost>,
 }
 
@@ -39,7 +39,7 @@ pub struct Line {
     pub what: String,
     pub budget: Budget,
     pub ours: Cost,
-    /// Empty if no peer was asked for, or none can do it. A budget in terms of a peer is about the first.
+    /// Empty if no peer was requested, or none can do it. A budget relative to a peer refers to the first.
     pub peers: Vec<Peer>,
 }
 
@@ -82,7 +82,7 @@ impl std::fmt::Display for Budget {
     }
 }
 
-/// Fewer decimals for what is large.
+/// Large numbers get fewer decimals.
 fn figure(value: f64) -> String {
     let decimals = match value {
         value if value < 0.1 => 4,
@@ -94,13 +94,13 @@ fn figure(value: f64) -> String {
 }
 
 impl Line {
-    /// How many times more a peer costs.
+    /// The peer's cost relative to ours.
     fn ratio(&self, peer: &Peer) -> Option<f64> {
         let ours = self.ours.of(self.budget);
         peer.cost.map(|cost| cost.of(self.budget) / ours).filter(|_| ours > 0.0)
     }
 
-    /// Whether the budget is kept; nothing where that cannot be said.
+    /// Whether the budget is met; `None` if that is unknown.
     fn kept(&self) -> Option<bool> {
         let peer = || Some(self.peers.first()?.cost?.of(self.budget));
         let budget = match self.budget {

@@ -1,4 +1,4 @@
-//! How long the server keeps others waiting while some clients read a lot.
+//! How long the server makes other clients wait while some read a lot.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use super::{Bench, HELLO, Measured, Size, history, process, timed};
 
 /// Clients that read a long session, and as many that resume an old stream of events.
 const READERS: usize = 4;
-/// For so long `/global/health` is asked for.
+/// How long `/global/health` is requested.
 const WATCHED: Duration = Duration::from_secs(5);
-/// The same, to see that it works.
+/// The same for a smoke test.
 const WATCHED_BRIEFLY: Duration = Duration::from_millis(200);
-/// Between two requests.
+/// The pause between two requests.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The slowest answer to `/global/health` while clients read. The CPU time is that of the server for each of these answers.
+/// The slowest answer to `/global/health` while clients read. The CPU time is the server's per answer.
 pub fn health(bench: &Bench) -> Result<Measured> {
     let Size { messages, turns, runs, .. } = bench.size;
     let (messages, turns) = (2 * messages, 5 * turns);
@@ -82,7 +82,7 @@ pub fn health(bench: &Bench) -> Result<Measured> {
     Ok(Measured::alone(what, Cost::Time { wall: slowest, cpu: cpu / answers.len() as f64 }))
 }
 
-/// Asks for the server's health for some time: how long each answer took, and what CPU time the server had meanwhile.
+/// Requests the server's health for some time. Returns how long each answer took, and the server's CPU time meanwhile.
 fn ask(server: &Server, watched: Duration) -> (Result<Vec<f64>>, Result<f64>) {
     let ask = || {
         let mut connection = server.connect()?;

@@ -13,11 +13,11 @@ pub const SESSION: &str = "ses_000000000001AAAAAAAAAAAAAA";
 const STEPS: usize = 9;
 /// What a step writes before it reads a file.
 const SAID: &str = "The parser keeps the line of each token, so the error can name it. I look at the caller next.";
-/// A line of a file that a step reads, and how many there are.
+/// A line of a file that a step reads, and the number of lines.
 const LINE: &str = "    let token = self.next().ok_or_else(|| self.error(\"a token\"))?;\n";
 const LINES: usize = 15;
 
-/// Writes a session of so many messages.
+/// Writes a session with this many messages.
 pub fn write(file: &Path, directory: &Path, messages: usize) -> Result<()> {
     let mut file = BufWriter::new(File::create(file)?);
     let info = json!({
@@ -72,7 +72,7 @@ fn message(number: usize, directory: &Path) -> Value {
     json!({"info": info, "parts": parts})
 }
 
-/// Ids that sort as they were made.
+/// Ids that sort in the order of their creation.
 fn id(kind: &str, number: usize) -> String {
     format!("{kind}_{:012x}AAAAAAAAAAAAAA", number + 1)
 }

@@ -1,4 +1,4 @@
-//! A model server that answers at once: the least that a benchmarked program has to wait for.
+//! A model server that answers immediately, so that a benchmarked program waits as little as possible.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 pub const DELTAS: &str = "deltas:";
 /// A prompt `<this> N` is answered with N calls of the task tool, and their results with a word.
 pub const TASKS: &str = "tasks:";
-/// What any other prompt is answered with.
+/// The answer to any other prompt.
 const HELLO: &str = "Hello from the fake model";
 /// The largest request body.
 const BODY: u64 = 64 * 1024 * 1024;
-/// An answer of more pieces ends its connection, to see when it was read.
+/// A longer answer closes its connection, which shows when it was read.
 const SHORT: usize = 10;
 /// How long a client may take to read an answer.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -28,7 +28,7 @@ pub struct FakeModel {
     work: Arc<Work>,
 }
 
-/// What was done so far.
+/// The counters so far.
 #[derive(Default)]
 struct Work {
     /// Nanoseconds between requests and their answers.
@@ -54,7 +54,7 @@ impl FakeModel {
         Ok(Self { address, work })
     }
 
-    /// What goes into `baseURL`.
+    /// The value for `baseURL`.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
@@ -91,7 +91,7 @@ fn serve(mut stream: TcpStream, work: &Work) -> Result<()> {
         }
         work.taken.fetch_add(pieces as u64, Ordering::Relaxed);
     };
-    // The system takes megabytes for a client that reads nothing; only a client that hangs up has read everything.
+    // The system buffers megabytes for a client that reads nothing; only a client that hangs up has read everything.
     stream.shutdown(Shutdown::Write)?;
     stream.set_read_timeout(Some(LONGEST))?;
     while stream.read(&mut [0; 64])? > 0 {}
@@ -99,7 +99,7 @@ fn serve(mut stream: TcpStream, work: &Work) -> Result<()> {
     Ok(())
 }
 
-/// An answer on the wire of chat completions; gives the number of its pieces.
+/// An answer in the format of chat completions. Returns the number of its pieces.
 fn chat(request: &Value, answer: &mut String) -> usize {
     let (deltas, reason) = deltas(request);
     let pieces = deltas.len();
@@ -113,7 +113,7 @@ fn chat(request: &Value, answer: &mut String) -> usize {
     pieces
 }
 
-/// The same on the wire of responses, which is the only one that Codex speaks; text alone.
+/// The same in the format of responses, the only one that Codex supports. Text only.
 fn respond(request: &Value, answer: &mut String) -> usize {
     let items = request["input"].as_array().map_or(&[][..], Vec::as_slice);
     let last = items.iter().rev().find(|item| item["role"] == "user").map(|item| item["content"].to_string());
@@ -141,12 +141,12 @@ fn push(answer: &mut String, choices: Value, usage: Option<Value>) {
     answer.push_str(&format!("data: {chunk}\n\n"));
 }
 
-/// What to say or to call, from the last user message, and why the answer ends.
+/// What to answer or call, from the last user message, and the finish reason.
 fn deltas(request: &Value) -> (Vec<Value>, &'static str) {
     let messages = request["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let last =
         messages.iter().rev().find(|message| message["role"] == "user").map(|message| message["content"].to_string());
-    // Titles are asked for without tools, with the same text.
+    // A request for a title has the same text and no tools.
     let has_tools = request["tools"].as_array().is_some_and(|tools| !tools.is_empty());
     let has_results = messages.last().is_some_and(|message| message["role"] == "tool");
     let last = last.as_deref().filter(|_| has_tools && !has_results);
@@ -177,7 +177,7 @@ fn task(index: usize) -> Value {
     json!({"tool_calls": [{"index": index, "id": format!("call_{index}"), "type": "function", "function": function}]})
 }
 
-/// Reads a request; gives its path and its body. Nothing if the connection ended.
+/// Reads a request. Returns its path and body, or `None` if the connection ended.
 fn read(reader: &mut impl BufRead) -> Result<Option<(String, Vec<u8>)>> {
     let mut first = String::new();
     if reader.read_line(&mut first)? == 0 {

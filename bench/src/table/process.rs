@@ -11,22 +11,22 @@ use super::cost::Cost;
 
 /// How long one run of a program may take.
 const LONGEST: Duration = Duration::from_secs(120);
-/// How long a program is run again and again: one that ends at once needs many runs for a figure that can be trusted.
+/// How long a program is run repeatedly: a short one needs many runs for a reliable figure.
 const REPEATED: Duration = Duration::from_secs(1);
 /// The kernel shows CPU times in hundredths of a second.
 const MILLISECONDS_PER_TICK: f64 = 10.0;
 
-/// Runs a program at least so many times, from its start to its exit; the first run, which is not counted, makes its
-/// database and warms the page cache. `errors` is the file for its error output.
+/// Runs a program at least this many times, from start to exit. The first run is not counted: it creates the database
+/// and warms the page cache. `errors` is the file for its error output.
 pub fn repeat(runs: usize, errors: &Path, command: impl Fn() -> Command) -> Result<Cost> {
     once(command(), errors)?;
     let (before, begin) = (children_cpu()?, Instant::now());
     let mut walls = Vec::new();
-    // A single run is asked for to see that it works.
+    // A single run is a smoke test.
     while walls.len() < runs || (runs > 1 && begin.elapsed() < REPEATED) {
         walls.push(once(command(), errors)?);
     }
-    // A mean, because of the ticks.
+    // A mean, because CPU time is counted in ticks.
     let cpu = (children_cpu()? - before) / walls.len() as f64;
     Ok(Cost::Time { wall: median(walls), cpu })
 }
@@ -59,18 +59,18 @@ fn once(mut command: Command, errors: &Path) -> Result<f64> {
     Ok(wall)
 }
 
-/// The middle one.
+/// The median.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// CPU milliseconds of a process and of all below it; 0 where the system does not tell.
+/// CPU milliseconds of a process and all its descendants; 0 where the system does not report them.
 pub fn cpu(process: u32) -> Result<f64> {
     family(process).into_iter().map(|process| times(&format!("/proc/{process}/stat"), 11, 4)).sum()
 }
 
-/// A process and all below it that live: what is a program to its user may be several.
+/// A process and its living descendants: one program may consist of several processes.
 fn family(process: u32) -> Vec<u32> {
     let mut family = vec![process];
     let mut seen = 0;
@@ -103,12 +103,12 @@ fn ticks(stat: &str, skip: usize, take: usize) -> Option<f64> {
     fields.split_whitespace().skip(skip).take(take).map(|field| field.parse::<f64>().ok()).sum()
 }
 
-/// Megabytes of memory that a process and all below it have resident; 0 where the system does not tell.
+/// Megabytes of resident memory of a process and all its descendants; 0 where the system does not report them.
 pub fn resident(process: u32) -> Result<f64> {
     family(process).into_iter().map(|process| memory(process, "VmRSS:")).sum()
 }
 
-/// The most that a process ever had resident; 0 where the system does not tell.
+/// The peak resident memory of a process; 0 where the system does not report it.
 pub fn peak(process: u32) -> Result<f64> {
     memory(process, "VmHWM:")
 }
@@ -116,7 +116,7 @@ pub fn peak(process: u32) -> Result<f64> {
 fn memory(process: u32, field: &str) -> Result<f64> {
     let path = format!("/proc/{process}/status");
     let Ok(status) = std::fs::read_to_string(&path) else { return Ok(0.0) };
-    // A process that is ending, or that was not waited for, has no memory any more, and no such line.
+    // A process that is ending, or a zombie, has no memory and no such line.
     let Some(value) = status.lines().find_map(|line| line.strip_prefix(field)) else { return Ok(0.0) };
     let kilobytes = value.trim().strip_suffix(" kB").and_then(|number| number.parse::<f64>().ok());
     Ok(kilobytes.with_context(|| format!("{path}: {field} has an unknown format"))? / 1024.0)

@@ -5,15 +5,15 @@ use std::process::Command;
 
 use anyhow::Result;
 
-/// What is searched for; one of so many lines has it.
+/// The text to search for, and the number of lines per occurrence.
 pub const PATTERN: &str = r"fn \w+_needle\(";
 const ONE_IN: usize = 400;
-/// Lines of one file.
+/// Lines per file.
 const LINES: usize = 200;
-/// Files of one folder.
+/// Files per folder.
 const FOLDER: usize = 50;
 
-/// Writes the tree; gives how many lines match.
+/// Writes the tree. Returns the number of matching lines.
 pub fn plant(root: &Path, files: usize) -> Result<usize> {
     let mut matches = 0;
     for file in 0..files {
@@ -30,7 +30,7 @@ pub fn plant(root: &Path, files: usize) -> Result<usize> {
         }
         std::fs::write(folder.join(format!("file{file}.rs")), text)?;
     }
-    // Without it ripgrep would read no `.gitignore`, ours neither; with it both look for them.
+    // Without it neither ripgrep nor our tool would read any `.gitignore`.
     std::fs::create_dir_all(root.join(".git"))?;
     std::fs::write(root.join(".gitignore"), "*.o\n/target\n")?;
     Ok(matches)

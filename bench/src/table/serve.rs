@@ -12,15 +12,15 @@ use super::server::Server;
 use super::setup::Setup;
 use super::{Bench, HELLO, Measured, Size, model, process, timed};
 
-/// Sessions of the list that is read.
+/// The number of sessions in the list.
 const LISTED: usize = 31;
-/// Connections that read at once.
+/// The number of concurrent readers.
 const CONNECTIONS: usize = 16;
-/// Sessions that work at once.
+/// The number of sessions that work concurrently.
 const AT_ONCE: usize = 20;
-/// Turns whose events are delivered: more of them would take a slow server many minutes, and tell nothing new.
+/// Turns whose events are delivered. More would take a slow server many minutes and show nothing new.
 const EVENT_TURNS: usize = 3;
-/// How long the events of these turns may take to reach everybody.
+/// How long the events of these turns may take to reach all subscribers.
 const DELIVERY: Duration = Duration::from_secs(300);
 
 impl Bench {
@@ -92,8 +92,8 @@ pub fn get(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// Many requests over some connections at once, as clients of a busy server make them: one by one most of the CPU time would
-/// be that of the kernel, which puts the server to sleep after each.
+/// Many requests over several connections at once, as on a busy server. One by one, most of the CPU time would be spent in
+/// the kernel, which puts the server to sleep after each.
 fn requests(server: &mut Server, path: &str, times: usize) -> Result<Cost> {
     server.connection()?.get(path)?;
     let cpu = process::cpu(server.process())?;
@@ -112,7 +112,7 @@ fn requests(server: &mut Server, path: &str, times: usize) -> Result<Cost> {
     Ok(Cost::Time { cpu: cpu / walls.len().max(1) as f64, wall: process::median(walls) })
 }
 
-/// The time of a turn in which the model has no part. The CPU time is all of it.
+/// The time of a turn without the model's. The CPU time is that of the whole turn.
 pub fn turn(bench: &Bench) -> Result<Measured> {
     let turns = bench.size.turns;
     bench.servers(format!("overhead of a turn ({turns} in one session)"), |server, setup| {
@@ -143,7 +143,7 @@ pub fn deltas(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// What it costs to bring one event to one subscriber, when there are many: each gets every event.
+/// The cost of delivering one event to one subscriber among many: each gets every event.
 pub fn events(bench: &Bench) -> Result<Measured> {
     let Size { subscribers, deltas, runs, .. } = bench.size;
     let runs = runs.min(EVENT_TURNS);
@@ -187,7 +187,7 @@ pub fn many(bench: &Bench) -> Result<Measured> {
     })
 }
 
-/// New sessions of so many turns each, as many at once as [`AT_ONCE`] says.
+/// New sessions of this many turns each, [`AT_ONCE`] at a time.
 fn side_by_side(server: &Server, sessions: usize, turns: usize) -> Result<()> {
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {

@@ -19,7 +19,7 @@ use super::setup::Setup;
 const START: Duration = Duration::from_secs(60);
 /// How long one request may take: a turn with a long answer.
 const REQUEST: Duration = Duration::from_secs(120);
-/// OpenCode's server leaves a request unanswered that comes in the first moment, so the first ones are given up early.
+/// OpenCode's server never answers a request that arrives right after its start, so the first ones have a short timeout.
 const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
 /// The status of an answer without a body.
@@ -40,7 +40,7 @@ impl Server {
         Self::start_with(program, setup, |_| {})
     }
 
-    /// The same, with something changed of the command.
+    /// The same, with a changed command.
     pub fn start_with(program: &Path, setup: &Setup, change: impl FnOnce(&mut Command)) -> Result<Self> {
         let address = SocketAddr::from(([127, 0, 0, 1], peer::free_port()?));
         let mut command = setup.command(program);
@@ -59,7 +59,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The same with one subscriber, as a terminal client is one.
+    /// The same with one subscriber, like a terminal client.
     pub fn watched(program: &Path, setup: &Setup) -> Result<Self> {
         let server = Self::start(program, setup)?;
         server.subscribe(&Arc::default())?;
@@ -71,7 +71,7 @@ impl Server {
         let mut stream = TcpStream::connect(self.address)?;
         write!(stream, "GET /event HTTP/1.1\r\nhost: {}\r\n\r\n", self.address)?;
         let mut lines = BufReader::with_capacity(1 << 16, stream);
-        // Its first event says that it gets all that follow.
+        // After its first event it gets all that follow.
         read_line_with(&mut lines, "server.connected")?;
         let events = events.clone();
         // Ends with the server's connection.
@@ -87,19 +87,19 @@ impl Server {
         Ok(())
     }
 
-    /// A stream of events that is read by hand, from a place in the log on or from now.
+    /// A stream of events for the caller to read, from a cursor in the log or from now on.
     pub fn stream(&self, path: &str, after: Option<&str>) -> Result<Stream> {
         let mut stream = TcpStream::connect(self.address)?;
         stream.set_read_timeout(Some(REQUEST))?;
         let after = after.map(|id| format!("last-event-id: {id}\r\n")).unwrap_or_default();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: {}\r\n{after}\r\n", self.address)?;
         let mut lines = BufReader::with_capacity(1 << 16, stream);
-        // Its first event says that it gets all that follow.
+        // After its first event it gets all that follow.
         read_line_with(&mut lines, "server.connected")?;
         Ok(Stream(lines))
     }
 
-    /// A connection of its own, for work side by side.
+    /// Another connection, for concurrent requests.
     pub fn connect(&self) -> Result<Connection> {
         Connection::open(self.address, REQUEST)
     }
@@ -152,7 +152,7 @@ impl Stream {
     }
 }
 
-/// A connection that is used again and again, as clients do.
+/// A connection that is reused, as clients do.
 pub struct Connection {
     address: SocketAddr,
     stream: BufReader<TcpStream>,
@@ -166,28 +166,28 @@ impl Connection {
         Ok(Self { address, stream: BufReader::new(stream) })
     }
 
-    /// Reads something.
+    /// Sends a GET request and parses the answer.
     pub fn get(&mut self, path: &str) -> Result<Value> {
         Ok(serde_json::from_slice(&self.load(path)?)?)
     }
 
-    /// The same, and leaves it as it came: to understand a long answer takes longer than to get it.
+    /// The same without parsing, which for a long answer takes longer than receiving it.
     pub fn load(&mut self, path: &str) -> Result<Vec<u8>> {
         self.send("GET", path, None)
     }
 
-    /// Has something done.
+    /// Sends a POST request.
     pub fn post(&mut self, path: &str, body: &Value) -> Result<Value> {
         Ok(serde_json::from_slice(&self.send("POST", path, Some(body))?)?)
     }
 
-    /// Makes a session; gives its id.
+    /// Creates a session. Returns its id.
     pub fn session(&mut self) -> Result<String> {
-        // A title of its own, so that none is asked of the model.
+        // With a title, so that the model is not asked for one.
         self.create(&json!({"title": "bench"}))
     }
 
-    /// Makes a session below another one; gives its id.
+    /// Creates a child session. Returns its id.
     pub fn child(&mut self, parent: &str) -> Result<String> {
         self.create(&json!({"title": "bench", "parentID": parent}))
     }
@@ -212,7 +212,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a request, and gives whatever the answer is.
+    /// Sends a request. Returns the answer, whatever its status.
     pub fn request(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Vec<u8>)> {
         self.write(method, path, body)?;
         answer(&mut self.stream, Instant::now() + REQUEST)
@@ -250,8 +250,8 @@ fn read_line_with(reader: &mut impl BufRead, wanted: &str) -> Result<()> {
     bail!("the stream ended before {wanted:?}")
 }
 
-/// Reads one answer: its status and its body, of a length that is told or in chunks. A server that has no answer yet sends
-/// blanks, so there is a time for the whole of it.
+/// Reads one answer: its status and its body, with a content length or in chunks. A server without an answer yet sends
+/// blanks, so the timeout covers the whole answer.
 fn answer(reader: &mut impl BufRead, until: Instant) -> Result<(u16, Vec<u8>)> {
     let mut line = String::new();
     let mut next = |reader: &mut dyn BufRead| -> Result<String> {

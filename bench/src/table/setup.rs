@@ -20,13 +20,13 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Makes one.
+    /// Creates one.
     pub fn new() -> Result<Self> {
         let root = tempfile::Builder::new().prefix("trefoil-bench-").tempdir()?;
         let model = FakeModel::start()?;
         let config = json!({
             "model": MODEL, "small_model": MODEL, "autoupdate": false, "share": "disabled",
-            // We have no snapshots of the work tree yet, so OpenCode must not pay for its own.
+            // We have no snapshots of the working tree yet, so OpenCode's are disabled too.
             "enabled_providers": ["fake"], "snapshot": false,
             "provider": {"fake": {
                 "npm": "@ai-sdk/openai-compatible",
@@ -103,7 +103,7 @@ impl Setup {
         for name in ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "SHARE"] {
             command.env(format!("OPENCODE_DISABLE_{name}"), "1");
         }
-        // Whatever a program still wants from elsewhere: it is told of a proxy on a port where nothing listens.
+        // Any other request goes to a proxy on a port where nothing listens.
         for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
             command.env(name, "http://127.0.0.1:9");
         }

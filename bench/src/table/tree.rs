@@ -11,31 +11,31 @@ use super::server::{Connection, Server};
 use super::setup::Setup;
 use super::{Bench, Measured, Size, model, process, timed};
 
-/// Plays what a prompt says.
+/// The model that plays the steps in a prompt.
 const SCRIPT: &str = "script/demo";
-/// How long a tree may take until all of it is at work.
+/// How long a tree may take until all its sessions work.
 const AT_WORK: Duration = Duration::from_secs(60);
 /// Sessions below one session of the tree that is read.
 const WIDTH: usize = 10;
-/// How often that tree is read.
+/// How many times that tree is read.
 const READS: usize = 50;
 
-/// Our server, with the bounds of a tree lifted.
+/// Our server, without limits on the size of a tree.
 fn server(bench: &Bench, setup: &Setup) -> Result<Server> {
     setup.configure(&json!({
         "model": SCRIPT, "subagent_depth": 3, "subagents": {"descendants": 1_000},
-        // Without a rule about tasks a subagent hands none on.
+        // Without a rule about tasks a subagent may not delegate.
         "agent": {"general": {"permission": {"task": "allow"}}},
     }))?;
     Server::watched(&bench.program, setup)
 }
 
-/// A prompt that has these steps played.
+/// A prompt that makes the model play these steps.
 fn script(steps: &Value) -> String {
     format!("SCRIPT: {steps}")
 }
 
-/// A step that calls so many subagents, each with the same steps.
+/// A step that calls this many subagents, each with the same steps.
 fn calls(count: usize, steps: &Value) -> Value {
     let call = |number| {
         json!(["task", {
@@ -49,13 +49,13 @@ fn said(text: &str) -> Value {
     json!({"text": text})
 }
 
-/// How many sessions of a tree fit.
+/// How many sessions of a tree meet a condition.
 fn count(connection: &mut Connection, root: &str, fits: impl Fn(&Value) -> bool) -> Result<usize> {
     let tree = connection.get(&format!("/session/{root}/tree"))?;
     Ok(tree["sessions"].as_array().into_iter().flatten().filter(|session| fits(session)).count())
 }
 
-/// Turns that make a tree of so many sessions below the root, each in a session of its own.
+/// Turns that create a tree of this many sessions below the root, each in a session of its own.
 fn grow(server: &mut Server, runs: usize, steps: &Value, below: usize) -> Result<Cost> {
     let text = script(steps);
     let (cpu, mut walls) = (process::cpu(server.process())?, Vec::new());
@@ -92,7 +92,7 @@ pub fn fan(bench: &Bench) -> Result<Measured> {
     Ok(Measured::alone(what, ours))
 }
 
-/// The peak of a server that did it once.
+/// The peak memory of a server after one tree.
 pub fn fan_memory(bench: &Bench) -> Result<Measured> {
     let (steps, what) = wide(bench);
     let setup = Setup::new()?;
@@ -134,7 +134,7 @@ pub fn cancel(bench: &Bench) -> Result<Measured> {
         let connection = server.connection()?;
         connection.begin(&root, &text)?;
         let begun = Instant::now();
-        // Of the root one tool is told as well: `task`.
+        // The root also reports one tool: `task`.
         let at_work = |session: &Value| session["state"] == "running" && session["tool"]["tool"] == "bash";
         let waits = |session: &Value| session["state"] == "running" && session["tool"].is_null();
         while count(connection, &root, at_work)? < below / 2 || count(connection, &root, waits)? < below / 2 {

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::error::store_error;
 use crate::turn::tool_call::OPAQUE;
 use crate::{Inner, lock};
+use rules::{FifoCache, ParsedConstraints};
 
 /// How often a waiting task polls for the reply.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,18 +30,27 @@ pub(crate) const EXPIRED: &str = "expired";
 /// The maximum number of other requests that one `always` reply settles.
 const SETTLED_MAX: usize = 1_000;
 
-/// The tasks waiting for a reply, by ask id.
+/// What this process keeps of asks, and of the rules that decide about them.
 #[derive(Default)]
-pub(crate) struct AskWaiters {
-    map: Mutex<HashMap<String, Arc<Notify>>>,
+pub(crate) struct Asks {
+    /// The tasks waiting for a reply, by ask id.
+    waiters: Mutex<HashMap<String, Arc<Notify>>>,
+    constraints: FifoCache<ParsedConstraints>,
 }
 
-impl AskWaiters {
+impl Asks {
     /// Wakes the task waiting for an ask. It reads the reply from the row.
     pub(crate) fn wake(&self, ask: &str) {
-        if let Some(waiter) = lock(&self.map).get(ask) {
+        if let Some(waiter) = lock(&self.waiters).get(ask) {
             waiter.notify_one();
         }
+    }
+
+    /// Registers a task that waits for the reply to an ask, until the guard is dropped.
+    fn wait<'a>(&'a self, ask: &'a str) -> (Arc<Notify>, WaiterGuard<'a>) {
+        let notify = Arc::new(Notify::new());
+        lock(&self.waiters).insert(ask.to_owned(), notify.clone());
+        (notify, WaiterGuard { asks: self, ask })
     }
 }
 
@@ -52,9 +62,7 @@ impl Inner {
         let ago = api::made_at(ask).map_or(0, |made| api::now().saturating_sub(made));
         let remaining = policy.0.saturating_sub(Duration::from_millis(u64::try_from(ago).unwrap_or(0)));
         let began = Instant::now();
-        let notify = Arc::new(Notify::new());
-        lock(&self.asks.map).insert(ask.to_owned(), notify.clone());
-        let _guard = WaiterGuard { waiters: &self.asks, ask };
+        let (notify, _guard) = self.asks.wait(ask);
         loop {
             let row = match self.store.ask(ask)? {
                 Some(AskRow { reply: Some(reply), .. }) => return Ok(reply),
@@ -204,7 +212,7 @@ impl Inner {
     /// Wakes the waiting turn, in this process or another. A failure only delays it: the turn polls for the stored
     /// reply.
     async fn wake_asker(&self, session: &SessionId, ask: &str) {
-        if self.runs.get(session).is_some() {
+        if self.turns.is_running(session) {
             self.asks.wake(ask);
         } else if let Err(error) = self.store.signal(session, Signal::Reply { ask: ask.to_owned() }).await {
             tracing::warn!(%session, ask, %error, "cannot wake the turn that asked");
@@ -252,12 +260,12 @@ fn parse_id<T: FromStr<Err = String>>(text: &str) -> Result<T, StoreError> {
 }
 
 struct WaiterGuard<'a> {
-    waiters: &'a AskWaiters,
+    asks: &'a Asks,
     ask: &'a str,
 }
 
 impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
-        lock(&self.waiters.map).remove(self.ask);
+        lock(&self.asks.waiters).remove(self.ask);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use api::{Environment, SessionId};
 
-use crate::lock;
+use crate::{Inner, lock};
 
 /// The sessions that see files in another way than from the disk.
 #[derive(Default)]
@@ -51,13 +51,18 @@ impl Environments {
     }
 
     /// What a session is bound to.
-    pub(crate) fn get(&self, session: &SessionId) -> Option<Arc<dyn Environment>> {
+    fn get(&self, session: &SessionId) -> Option<Arc<dyn Environment>> {
         lock(&self.state).bound.get(session).map(|binding| binding.environment.clone())
+    }
+
+    /// The view of the files that a session has.
+    pub(crate) fn of(&self, session: &SessionId) -> Arc<dyn Environment> {
+        self.get(session).unwrap_or_else(|| Arc::new(tools::LocalEnvironment))
     }
 
     /// Binds the session `with` to what `from` is bound to, until the guard is dropped. Returns `None` if there is
     /// nothing to share, or if a client has bound `with` itself.
-    pub(crate) fn share(self: &Arc<Self>, from: &SessionId, with: &SessionId) -> Option<SharedEnvironment> {
+    fn share(self: &Arc<Self>, from: &SessionId, with: &SessionId) -> Option<SharedEnvironment> {
         let mut state = lock(&self.state);
         if state.bound.get(with).is_some_and(|binding| !binding.is_shared) {
             return None;
@@ -82,6 +87,17 @@ impl Drop for SharedEnvironment {
         if state.bound.get(&self.session).is_some_and(|binding| binding.number == self.number) {
             state.bound.remove(&self.session);
         }
+    }
+}
+
+impl Inner {
+    /// Lets the session `with` see files as `from` does until the guard is dropped. Returns `None` for a session with
+    /// its own worktree, which sees the files there.
+    pub(crate) fn share_environment(&self, from: &SessionId, with: &SessionId) -> Option<SharedEnvironment> {
+        if !matches!(self.isolated_worktree(with), Ok(None)) {
+            return None;
+        }
+        self.environments.share(from, with)
     }
 }
 

@@ -382,7 +382,7 @@ impl Host for Engine {
                 WatchScope::Directory(directory) => {
                     let directory = directory.into();
                     let events = store.watch(scope, after).map_err(store_error)?;
-                    self.inner.watched_directories.track(directory, events)
+                    self.inner.projects.track(directory, events)
                 }
                 WatchScope::All => store.watch(scope, after).map_err(store_error)?,
             };

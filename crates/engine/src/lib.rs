@@ -24,6 +24,8 @@ mod session;
 mod spending;
 // The `task` tool, and sessions that work for another session.
 mod subagent;
+// The tasks of the engine, and their end.
+mod tasks;
 // From a prompt to its answer: the turn loop and everything it runs.
 mod turn;
 // The working trees of a project: changes, linked worktrees, workspaces.
@@ -31,20 +33,16 @@ mod workspace;
 // Subagents that work in a git worktree of their own.
 mod worktree;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::{Caller, Environment, PartId, Runner, Scope, SessionId};
+use api::{Caller, Environment, Runner, Scope, SessionId};
 use indexmap::IndexMap;
 use llm::{Llm, Script};
 use store::{Signal, Store};
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 pub use error::Error;
 pub use project::UpdateProject;
@@ -56,17 +54,18 @@ pub use worktree::{CleanedWorktrees, ListedWorktree};
 
 pub(crate) use environments::SharedEnvironment;
 
-use ask::rules;
+use ask::Asks;
+use environments::Environments;
 use project::config_reload;
-use project::instance::Instance;
-use spending::budget;
-use turn::{conversation_cache, runs, trace};
+use project::projects::Projects;
+use spending::Spending;
+use subagent::Subagents;
+use tasks::Tasks;
+use turn::local::LocalTurns;
+use workspace::git_worktree::Worktrees;
 
 /// How long [`Engine::shutdown`] waits for turns to park before it gives up on them.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(10);
-
-/// The maximum number of directories whose configuration stays loaded.
-const INSTANCES_MAX: usize = 64;
 
 /// How long [`Engine::shutdown`] first waits for titles.
 const TITLE_WAIT: Duration = Duration::from_secs(2);
@@ -103,48 +102,31 @@ pub struct Engine {
     pub(crate) caller: Arc<Caller>,
 }
 
+/// What an engine was built with, besides the store, the models and the process runner. See [`Options`].
+pub(crate) struct Settings {
+    pub(crate) inputs: config::Inputs,
+    pub(crate) scripts: IndexMap<String, Arc<Script>>,
+    pub(crate) runners: HashMap<String, Arc<dyn Runner>>,
+    pub(crate) question_tool: bool,
+    pub(crate) careful: bool,
+    pub(crate) version: String,
+}
+
+/// The engine itself. Each room keeps its own state in memory, and says what others may do with it; what needs several
+/// rooms is a method of this type, in the room that it is about.
 pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) llm: Llm,
     pub(crate) exec: exec::Exec,
-    pub(crate) inputs: config::Inputs,
-    pub(crate) scripts: IndexMap<String, Arc<Script>>,
-    pub(crate) question_tool: bool,
-    pub(crate) careful: bool,
-    pub(crate) runners: HashMap<String, Arc<dyn Runner>>,
-    pub(crate) version: String,
-    instances: Mutex<HashMap<PathBuf, Arc<Instance>>>,
-    pub(crate) watched_directories: Arc<config_reload::WatchedDirectories>,
-    /// Held while edited configuration is reloaded.
-    pub(crate) reload_lock: tokio::sync::Mutex<()>,
-    environments: Arc<environments::Environments>,
-    /// MCP servers that clients added to single sessions.
-    session_servers: Mutex<HashMap<SessionId, Arc<::mcp::Servers>>>,
-    pub(crate) runs: runs::Runs,
-    /// The sessions this process has opened, if its watchdog covers only those.
-    pub(crate) opened_sessions: Mutex<Option<HashSet<SessionId>>>,
-    pub(crate) conversations: conversation_cache::ConversationCache,
-    pub(crate) asks: ask::AskWaiters,
-    /// Sessions whose turn was abandoned without a trace in the database, because every write failed.
-    pub(crate) given_up: Mutex<HashSet<SessionId>>,
-    pub(crate) constraints_cache: rules::FifoCache<rules::ParsedConstraints>,
-    pub(crate) traces: trace::Traces,
-    /// Held while a subagent is counted and created, so that parallel calls cannot exceed the limit.
-    pub(crate) spawn_lock: tokio::sync::Mutex<()>,
-    /// Notified when a model call ends.
-    pub(crate) budget_signal: budget::BudgetSignal,
-    /// The background tasks this process follows, by the part id of their call.
-    pub(crate) background: Mutex<HashSet<PartId>>,
-    /// Limits how many children of a session work concurrently.
-    pub(crate) subagent_slots: Mutex<HashMap<SessionId, Weak<Semaphore>>>,
-    /// Held while worktrees are merged or removed: two merges into one tree would not see each other's changes.
-    pub(crate) worktree_lock: tokio::sync::Mutex<()>,
-    /// Held by the git commands that write in a worktree.
-    pub(crate) git_locks: workspace::git_worktree::WorktreeLocks,
-    /// Cancelled when the engine shuts down.
-    pub(crate) closing: CancellationToken,
-    pub(crate) tasks: TaskTracker,
-    pub(crate) titles: TaskTracker,
+    pub(crate) settings: Settings,
+    pub(crate) tasks: Tasks,
+    pub(crate) turns: LocalTurns,
+    pub(crate) asks: Asks,
+    pub(crate) subagents: Subagents,
+    pub(crate) spending: Spending,
+    pub(crate) projects: Projects,
+    pub(crate) worktrees: Worktrees,
+    pub(crate) environments: Arc<Environments>,
 }
 
 impl Engine {
@@ -160,37 +142,26 @@ impl Engine {
             store: options.store,
             llm: options.llm,
             exec: options.exec,
-            inputs: options.inputs,
-            scripts: options.scripts,
-            question_tool: options.question_tool,
-            careful: options.careful,
-            runners: options.runners,
-            version: options.version,
-            instances: Mutex::default(),
-            watched_directories: Arc::default(),
-            reload_lock: tokio::sync::Mutex::default(),
+            settings: Settings {
+                inputs: options.inputs,
+                scripts: options.scripts,
+                runners: options.runners,
+                question_tool: options.question_tool,
+                careful: options.careful,
+                version: options.version,
+            },
+            tasks: Tasks::default(),
+            turns: LocalTurns::default(),
+            asks: Asks::default(),
+            subagents: Subagents::default(),
+            spending: Spending::default(),
+            projects: Projects::default(),
+            worktrees: Worktrees::default(),
             environments: Arc::default(),
-            session_servers: Mutex::default(),
-            runs: runs::Runs::default(),
-            opened_sessions: Mutex::default(),
-            conversations: conversation_cache::ConversationCache::default(),
-            asks: ask::AskWaiters::default(),
-            given_up: Mutex::default(),
-            constraints_cache: rules::FifoCache::default(),
-            traces: trace::Traces::default(),
-            spawn_lock: tokio::sync::Mutex::default(),
-            budget_signal: budget::BudgetSignal::default(),
-            background: Mutex::default(),
-            subagent_slots: Mutex::default(),
-            worktree_lock: tokio::sync::Mutex::default(),
-            git_locks: workspace::git_worktree::WorktreeLocks::default(),
-            closing: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-            titles: TaskTracker::new(),
         });
         if let Some(mut signals) = signals {
             let weak = Arc::downgrade(&inner);
-            let closing = inner.closing.clone();
+            let closing = inner.tasks.closing().clone();
             tokio::spawn(async move {
                 while let Some(Some((session, signal))) = closing.run_until_cancelled(signals.recv()).await {
                     let Some(inner) = weak.upgrade() else { break };
@@ -229,7 +200,7 @@ impl Engine {
     /// The shell for a user's terminal: the configured one, otherwise the user's own.
     pub fn terminal_shell(&self, scope: &Scope) -> PathBuf {
         let configured = self.loaded(scope).config.shell.clone();
-        let own = || self.inner.inputs.env.get("SHELL").cloned();
+        let own = || self.inner.settings.inputs.env.get("SHELL").cloned();
         let chosen = configured.or_else(own).map(PathBuf::from).filter(|shell| shell.is_absolute() && shell.is_file());
         chosen.unwrap_or_else(|| self.inner.instance(Path::new(&scope.directory)).options.shell.clone())
     }
@@ -247,20 +218,12 @@ impl Engine {
 
     /// The number of turns running in this process.
     pub fn running(&self) -> usize {
-        self.inner.runs.len()
+        self.inner.turns.running()
     }
 
     /// The number of writes waiting for the journal.
     pub fn queued_writes(&self) -> usize {
         self.inner.store.queued_writes()
-    }
-
-    /// Drops the loaded configuration of a directory, so that the next call reads it again. Running turns keep what
-    /// they have.
-    pub fn reload(&self, scope: &Scope) {
-        let directory = Path::new(&scope.directory);
-        // A subagent's worktree uses the configuration of the directory it was made from.
-        lock(&self.inner.instances).retain(|path, instance| path != directory && instance.origin != directory);
     }
 
     /// Binds a session to another view of its files, for turns that run in this process. `None` unbinds it.
@@ -271,50 +234,20 @@ impl Engine {
     /// Stops taking signals, parks the running turns (they resume at the next start) and waits for their processes to
     /// end. Titles that are being written get a moment to finish.
     pub async fn shutdown(&self) {
-        self.inner.runs.park_all();
-        self.inner.titles.close();
-        let _ = tokio::time::timeout(TITLE_WAIT, self.inner.titles.wait()).await;
-        self.inner.closing.cancel();
-        self.inner.runs.park_all();
-        self.inner.tasks.close();
-        let _ = tokio::time::timeout(SHUTDOWN_WAIT, self.inner.tasks.wait()).await;
+        let inner = &self.inner;
+        inner.turns.park_all();
+        let _ = tokio::time::timeout(TITLE_WAIT, inner.turns.finish_titles()).await;
+        inner.tasks.closing().cancel();
+        // Also those that began meanwhile.
+        inner.turns.park_all();
+        let _ = tokio::time::timeout(SHUTDOWN_WAIT, inner.tasks.finish()).await;
     }
 }
 
 impl Inner {
-    pub(crate) fn instance(&self, directory: &Path) -> Arc<Instance> {
-        if let Some(found) = lock(&self.instances).get(directory) {
-            return found.clone();
-        }
-        let loaded = Arc::new(Instance::load(self, directory, None));
-        let mut instances = lock(&self.instances);
-        if instances.len() >= INSTANCES_MAX {
-            // Evict any instance: it is loaded again when needed, and current users keep theirs. Prefer one whose files
-            // can still be read, because a rejected edit leaves its configuration only in memory.
-            let is_readable = |instance: &Instance| !instance.has_rejected_edit.load(Ordering::Relaxed);
-            let evicted =
-                instances.iter().find(|(_, instance)| is_readable(instance)).or_else(|| instances.iter().next());
-            evicted.map(|(directory, _)| directory.clone()).map(|directory| instances.remove(&directory));
-        }
-        instances.entry(directory.to_owned()).or_insert(loaded).clone()
-    }
-
-    pub(crate) fn environment(&self, session: &SessionId) -> Arc<dyn Environment> {
-        self.environments.get(session).unwrap_or_else(|| Arc::new(tools::LocalEnvironment))
-    }
-
-    /// Lets the session `with` see files as `from` does until the guard is dropped. Returns `None` for a session with
-    /// its own worktree, which sees the files there.
-    pub(crate) fn share_environment(&self, from: &SessionId, with: &SessionId) -> Option<SharedEnvironment> {
-        if !matches!(self.isolated_worktree(with), Ok(None)) {
-            return None;
-        }
-        self.environments.share(from, with)
-    }
-
     fn on_signal(self: &Arc<Self>, session: &SessionId, signal: Signal) {
         match signal {
-            Signal::Abort { epoch } => self.runs.abort_turn(session, epoch),
+            Signal::Abort { epoch } => self.turns.abort_turn(session, epoch),
             Signal::Reply { ask } => self.asks.wake(&ask),
             Signal::Wake | Signal::Steer { .. } => {
                 self.start(session);

@@ -7,6 +7,7 @@ pub(crate) mod files;
 pub(crate) mod instance;
 pub(crate) mod mcp;
 pub(crate) mod models;
+pub(crate) mod projects;
 pub(crate) mod settings;
 
 use std::path::Path;
@@ -41,7 +42,7 @@ impl Engine {
 
     /// Where configuration comes from, and where data is stored.
     pub fn inputs(&self) -> &config::Inputs {
-        &self.inner.inputs
+        &self.inner.settings.inputs
     }
 
     /// Like [`api::WorkspaceHost::files`], and whether the list is complete: a huge directory is cut off.

@@ -100,7 +100,7 @@ pub(crate) async fn run(
     let (Ok(agent), Some(remote)) = (turn.instance.agent(&user.agent), turn.instance.remote(&user.agent)) else {
         return Ok(AfterStep::Stop);
     };
-    let Some(runner) = turn.inner.runners.get(remote.kind).cloned() else {
+    let Some(runner) = turn.inner.settings.runners.get(remote.kind).cloned() else {
         let text = format!("There is no runner for agents with \"{}\" in their configuration", remote.kind);
         step::end_with_error(turn, conversation, user, MessageError::unknown(text)).await?;
         return Ok(AfterStep::Stop);
@@ -158,7 +158,7 @@ pub(crate) async fn run(
     for (message, parts) in transcript.finish(turn, reason, error).await? {
         conversation.push_answer(message, parts);
     }
-    turn.inner.budget_signal.notify();
+    turn.inner.spending.call_ended();
     Ok(if failed { AfterStep::Stop } else { AfterStep::Continue })
 }
 

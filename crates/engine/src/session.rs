@@ -69,7 +69,7 @@ impl Inner {
             instance.agent(agent)?;
         }
         let session = self.new_session(&instance, input);
-        let mut constraints = Constraints::new(self.careful);
+        let mut constraints = Constraints::new(self.settings.careful);
         if let Some(parent) = &session.parent_id
             && !constraints.add(&self.constraints_below(&self.store, parent).map_err(store_error)?)
         {
@@ -105,7 +105,7 @@ impl Inner {
             share: None,
             agent: input.agent,
             model: input.model,
-            version: self.version.clone(),
+            version: self.settings.version.clone(),
             metadata: input.metadata,
             time: SessionTime { created, updated: created, compacting: None, archived: None },
             permission: input.permission,
@@ -200,11 +200,11 @@ impl Inner {
             let info = Box::new(session.tombstone());
             batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info });
             self.store.commit(batch).await.map_err(store_error)?;
-            self.drop_session_servers(&session.id);
-            drop(self.conversations.take(&session.id));
+            self.projects.session_servers().remove(&session.id);
+            self.turns.forget_conversation(&session.id);
         }
         if let Err(error) = self.sweep().await {
-            // The sessions are deleted; what is left of them goes at the next start, or with `gc`.
+            // The sessions are deleted; the next start or `gc` removes the remains.
             tracing::warn!(session = %id, %error, "cannot remove everything of a deleted session");
         }
         Ok(())
@@ -212,7 +212,7 @@ impl Inner {
 
     /// Stops the turn of a session, wherever it runs, and waits for its end. Returns false if none was running.
     pub(crate) async fn stop(self: &Arc<Self>, id: &SessionId) -> Result<bool, HostError> {
-        if let Some(run) = self.runs.abort(id) {
+        if let Some(run) = self.turns.abort(id) {
             match tokio::time::timeout(ABORT_WAIT, run.wait_for_end()).await {
                 // Not a turn: a prompt of ours just joined a turn of another process, which must be stopped instead.
                 Ok(Ok(TurnLocation::Elsewhere)) => {}
@@ -326,7 +326,7 @@ impl Inner {
     /// Fails if a turn is running, here or in another process.
     pub(crate) fn ensure_idle(&self, id: &SessionId) -> Result<(), HostError> {
         let elsewhere = || self.store.lease_holder(id).map(|h| h.is_some_and(|h| h.alive && !h.own));
-        if self.runs.get(id).is_some() || elsewhere().map_err(store_error)? {
+        if self.turns.is_running(id) || elsewhere().map_err(store_error)? {
             return Err(HostError::Busy(id.clone()));
         }
         Ok(())

@@ -4,3 +4,23 @@
 pub(crate) mod budget;
 pub(crate) mod ledger;
 pub(crate) mod limits;
+
+use tokio::sync::watch;
+
+/// Tells turns of this process that a model call has ended and may have freed budget. Cheap while nobody waits.
+#[derive(Default)]
+pub(crate) struct Spending {
+    call_ended: watch::Sender<()>,
+}
+
+impl Spending {
+    /// Wakes the turns that wait for budget.
+    pub(crate) fn call_ended(&self) {
+        self.call_ended.send_replace(());
+    }
+
+    /// Notified when a call ends after this.
+    fn ended_calls(&self) -> watch::Receiver<()> {
+        self.call_ended.subscribe()
+    }
+}

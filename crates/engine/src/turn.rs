@@ -5,12 +5,14 @@
 //! The state of a turn is derived from rows, so another process can resume it. Every write of a turn goes through
 //! [`Turn::commit`].
 
+pub(crate) mod batch;
 pub(crate) mod command;
 pub(crate) mod conversation;
 pub(crate) mod conversation_cache;
 pub(crate) mod history;
 pub(crate) mod input;
 pub(crate) mod known_files;
+pub(crate) mod local;
 pub(crate) mod prompt;
 pub(crate) mod recovery;
 pub(crate) mod runs;
@@ -28,18 +30,15 @@ pub(crate) mod turns;
 pub(crate) mod watchdog;
 pub(crate) mod write_retry;
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use api::{
     AssistantMessage, AssistantPath, AssistantTime, Bound, EventBody, Extra, IdStamp, MessageError, MessageId,
-    MessageWithParts, ModelRef, Part, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionRequest,
-    Session, SessionId, SessionStatus, Tokens, Usd, UserMessage,
+    MessageWithParts, ModelRef, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionRequest, Session,
+    SessionId, SessionStatus, Tokens, Usd, UserMessage,
 };
-use store::{
-    AcquireOutcome, AskFilter, Batch, CommitOutcome, InboxEntry, Lease, Location, Signal, Store, StoreError, TurnEnd,
-};
+use store::{AcquireOutcome, AskFilter, Batch, InboxEntry, Lease, Location, Signal, Store, StoreError, TurnEnd};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -47,9 +46,10 @@ use crate::ask::rules::Rules;
 use crate::project::instance::Instance;
 use crate::subagent::subtask;
 use crate::{Error, Inner, remote};
+use batch::DeferredWrites;
 pub(crate) use conversation::Conversation;
 use conversation::is_final;
-use runs::{Run, SessionGuard};
+use runs::{ClaimedTurn, Run, SessionGuard};
 use step::AfterStep;
 use write_retry::WriteRetry;
 
@@ -100,33 +100,38 @@ pub(crate) struct Turn {
     pub(crate) past_calls: Mutex<Vec<(String, String)>>,
     /// Limits how many subagents of this session work concurrently.
     pub(crate) subagent_slots: Arc<Semaphore>,
-    /// A batch that goes out with the next commit, which follows soon: a commit costs more than what it writes.
-    deferred: Mutex<Option<Batch>>,
+    deferred: DeferredWrites,
     /// The greatest stamp among the session's message ids.
     newest_stamp: Mutex<IdStamp>,
 }
 
 impl Inner {
+    /// Acquires the lease of a session, unless it came with a prompt. Returns `None` if the session is gone.
+    async fn acquire_turn(self: &Arc<Self>, guard: &mut SessionGuard) -> Result<Option<ClaimedTurn>, Error> {
+        if let Some(claimed) = guard.take_claim() {
+            return Ok(Some(claimed));
+        }
+        if self.tasks.is_closing() {
+            return Err(Error::Parked);
+        }
+        // A deleted session must not get a lease.
+        let Some(session) = self.store.session(&guard.session)? else { return Ok(None) };
+        let instance = self.current_instance(session.directory.as_ref()).await;
+        let mut retry = self.write_retry(None);
+        loop {
+            let acquired = guard.acquire().await;
+            if !retry.should_retry(&acquired).await {
+                let (acquired, cached) = acquired?;
+                return Ok(Some(ClaimedTurn { instance, acquired, cached }));
+            }
+        }
+    }
+
     /// Runs the waiting prompts of a session.
     pub(crate) async fn run_turn(self: &Arc<Self>, guard: &mut SessionGuard) -> Result<TurnLocation, Error> {
         let session_id = &guard.session.clone();
-        let instance = match guard.instance() {
-            Some(instance) => instance,
-            None => {
-                if self.closing.is_cancelled() {
-                    return Err(Error::Parked);
-                }
-                // A deleted session must not get a lease.
-                let Some(session) = self.store.session(session_id)? else { return Ok(TurnLocation::Here) };
-                self.current_instance(session.directory.as_ref()).await
-            }
-        };
-        let mut retry = self.write_retry(None);
-        let (acquired, cached) = loop {
-            let acquired = guard.acquire().await;
-            if !retry.should_retry(&acquired).await {
-                break acquired?;
-            }
+        let Some(ClaimedTurn { instance, acquired, cached }) = self.acquire_turn(guard).await? else {
+            return Ok(TurnLocation::Here);
         };
         let (lease, took_over, revision, newest, next) = match acquired {
             AcquireOutcome::Acquired { lease, took_over, revision, newest, turn } => {
@@ -146,11 +151,11 @@ impl Inner {
         let turn = Arc::new(Turn::new(self, instance, session_id, lease, newest, &guard.run));
         turn.set_number(next.map(|next| next.number));
         // A lease left over because nothing could be written is not a crash.
-        let crashed = took_over && !crate::lock(&self.given_up).remove(session_id);
+        let crashed = took_over && !self.turns.take_given_up(session_id);
         let is_queued = next.is_some_and(|next| next.is_queued);
         match turn.run_to_end(is_queued, crashed, revision, cached).await {
             Ok(conversation) => {
-                self.conversations.put(conversation);
+                self.turns.conversations().put(conversation);
                 Ok(TurnLocation::Here)
             }
             Err(error) => {
@@ -172,7 +177,7 @@ impl Turn {
     ) -> Self {
         let options = Arc::new(instance.options_for_session(session_id, inner.known_files(session_id)));
         let (inner, session_id, run) = (inner.clone(), session_id.clone(), run.clone());
-        let subagent_slots = inner.subagent_slots(&session_id, instance.limits.max_concurrent);
+        let subagent_slots = inner.subagents.slots(&session_id, instance.limits.max_concurrent);
         Self {
             inner,
             instance,
@@ -184,7 +189,7 @@ impl Turn {
             options,
             past_calls: Mutex::default(),
             subagent_slots,
-            deferred: Mutex::default(),
+            deferred: DeferredWrites::default(),
             newest_stamp: Mutex::new(newest),
         }
     }
@@ -357,61 +362,6 @@ impl Turn {
         }
     }
 
-    /// A new batch of this turn, including what was deferred. It is refused once another process holds the session.
-    pub(crate) fn batch(&self) -> Batch {
-        let deferred = crate::lock(&self.deferred).take();
-        deferred.unwrap_or_else(|| Batch::new(&self.place()).fence(&self.lease))
-    }
-
-    /// Defers a batch to the next commit of this turn. Only if that commit follows soon: before a wait, call
-    /// [`flush`](Self::flush).
-    pub(crate) fn defer(&self, batch: Batch) {
-        let mut deferred = crate::lock(&self.deferred);
-        match &mut *deferred {
-            Some(deferred) => deferred.append(batch),
-            None => *deferred = Some(batch),
-        }
-    }
-
-    /// Sends grown text to subscribers, after anything deferred.
-    pub(crate) fn send_delta(&self, part: &Part, delta: &str) {
-        match &mut *crate::lock(&self.deferred) {
-            Some(deferred) => deferred.delta(part, delta),
-            None => self.store().send_delta(&self.place(), part, delta),
-        }
-    }
-
-    /// Commits what was deferred.
-    pub(crate) async fn flush(&self) -> Result<(), StoreError> {
-        let deferred = crate::lock(&self.deferred).take();
-        match deferred {
-            Some(batch) => self.commit(batch).await.map(drop),
-            None => Ok(()),
-        }
-    }
-
-    /// Commits a batch of this turn. All its writes go through here: while the database refuses one for a transient
-    /// reason, it is retried and the session's status says so, so that nothing the turn knows is lost. If the lease is
-    /// lost meanwhile, the batch fails as stale.
-    pub(crate) async fn commit(&self, batch: Batch) -> Result<CommitOutcome, StoreError> {
-        self.inner.commit_with_retry(Some((&self.instance.place, &self.session_id)), batch).await
-    }
-
-    /// Commits a batch while `work` continues, so that a tool does not stall when the database does. Returns the result
-    /// of `work` if it ended first.
-    pub(crate) async fn commit_beside<T>(
-        &self,
-        batch: Batch,
-        work: &mut (impl Future<Output = T> + Unpin),
-    ) -> Result<Option<T>, StoreError> {
-        let mut write = pin!(self.commit(batch));
-        tokio::select! {
-            biased;
-            written = &mut write => written.map(|_| None),
-            ended = work => write.await.map(|_| Some(ended)),
-        }
-    }
-
     /// Retries for one write or read of this turn.
     pub(crate) fn write_retry(&self) -> WriteRetry<'_> {
         self.inner.write_retry(Some((&self.instance.place, &self.session_id)))
@@ -513,15 +463,16 @@ impl Turn {
     /// Returns false if a prompt has joined meanwhile, so that the turn goes on. `open_asks` comes from the last
     /// snapshot, if the steps ended after one.
     async fn finish(&self, conversation: &mut Conversation, open_asks: Option<OpenAsks>) -> Result<bool, Error> {
-        let mut batch = self.batch().durable();
-        if open_asks.is_some() {
-            // Clients see `busy` before every look for work, including the last one.
-            batch.event(self.status_event(SessionStatus::Busy));
-        }
+        // Clients see `busy` before every look for work, including the last one.
+        let ended_after_snapshot = open_asks.is_some();
         let (permissions, questions) = match open_asks {
             Some(asks) => asks,
             None => self.store().snapshot(|store| self.open_asks(store))?,
         };
+        let mut batch = self.batch().durable();
+        if ended_after_snapshot {
+            batch.event(self.status_event(SessionStatus::Busy));
+        }
         for ask in permissions {
             let reply = PermissionReply { reply: PermissionReplyKind::Reject, message: None };
             crate::ask::settle_permission(&mut batch, &ask, &reply);
@@ -536,7 +487,7 @@ impl Turn {
         let answer = conversation.last_answer();
         self.go_idle(&mut batch, answer.clone());
         let committed = self.commit(batch).await?;
-        self.inner.budget_signal.notify();
+        self.inner.spending.call_ended();
         if committed.turn_continues {
             return Ok(false);
         }
@@ -594,10 +545,10 @@ impl Turn {
             events.iter().for_each(|event| batch.event(event.clone()));
             batch.release(&self.lease);
         }
-        if let Err(error) = self.store().commit(batch).await {
+        if let Err(error) = self.commit_once(batch).await {
             tracing::warn!(session = %self.session_id, %error, "cannot release the session");
             if error.is_transient() {
-                crate::lock(&self.inner.given_up).insert(self.session_id.clone());
+                self.inner.turns.give_up(&self.session_id);
                 events.into_iter().for_each(|event| self.store().publish_transient(&self.instance.place, event));
             }
         }

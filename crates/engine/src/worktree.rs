@@ -86,7 +86,7 @@ impl IsolatedWorktree {
     }
 
     fn contents<'a>(&'a self, inner: &'a Inner) -> WorktreeContents<'a> {
-        WorktreeContents { tree: self.tree(inner), branch: &self.branch, scratch: &inner.inputs.dirs.cache }
+        WorktreeContents { tree: self.tree(inner), branch: &self.branch, scratch: &inner.settings.inputs.dirs.cache }
     }
 
     fn is_there(&self) -> bool {
@@ -122,7 +122,7 @@ impl IsolatedWorktree {
 
 impl Inner {
     fn isolated_folder(&self) -> PathBuf {
-        self.inputs.dirs.data.join(FOLDER)
+        self.settings.inputs.dirs.data.join(FOLDER)
     }
 
     /// The session whose worktree contains a directory.
@@ -282,7 +282,7 @@ impl Inner {
     /// Adds the worktree's report to the end of a task, and returns its metadata for clients.
     pub(crate) async fn add_worktree_report(&self, child: &SessionId, end: TaskEnd) -> (TaskEnd, Option<Json>) {
         if matches!(end, TaskEnd::Cancelled) {
-            // Whoever cancels the task is waiting.
+            // The caller that cancels the task is waiting.
             return (end, None);
         }
         let Some(WorktreeReport { text, metadata }) = self.commit_and_report(child).await else { return (end, None) };
@@ -359,7 +359,7 @@ impl Inner {
     }
 
     pub(crate) async fn worktree_merge(&self, id: &SessionId) -> Result<Worktree, HostError> {
-        let _guard = self.worktree_lock.lock().await;
+        let _guard = self.worktrees.lock_merging().await;
         let (session, mut isolated) = self.worktree_of(id)?;
         self.ensure_idle(id)?;
         let target = Path::new(&isolated.target);
@@ -382,7 +382,7 @@ impl Inner {
     }
 
     pub(crate) async fn worktree_discard(&self, id: &SessionId) -> Result<Worktree, HostError> {
-        let _guard = self.worktree_lock.lock().await;
+        let _guard = self.worktrees.lock_merging().await;
         let (session, isolated) = self.worktree_of(id)?;
         self.ensure_idle(id)?;
         // A broken tree is discarded too, although its changes are unknown.
@@ -414,7 +414,7 @@ impl Inner {
     /// Removes worktrees without a session. With `unused`, also those of idle sessions without unmerged changes, and
     /// old unrecorded ones.
     async fn clean_worktrees(&self, unused: bool) -> Result<CleanedWorktrees, StoreError> {
-        let _guard = self.worktree_lock.lock().await;
+        let _guard = self.worktrees.lock_merging().await;
         let mut cleaned = CleanedWorktrees::default();
         let known = self.all_isolated_worktrees()?;
         for (id, isolated) in &known {

@@ -1,8 +1,8 @@
 //! What a bash command line would do, so that rules can judge each part of it.
 //!
-//! Only shapes that we know are accepted; whatever else the grammar, or our own checks of what the grammar made of the
-//! source, find is reported as opaque. Reading is best effort, reporting is not: a command is either among `commands`
-//! or inside an `opaque` piece.
+//! Only known shapes are accepted. Everything else is reported as opaque: what the grammar does not understand, and
+//! what our own checks of its result reject. Understanding is best effort, reporting is not: a command is either among
+//! `commands` or inside an `opaque` piece.
 
 mod arith;
 mod check;
@@ -29,29 +29,29 @@ use tree_sitter::{ParseOptions, Parser, Tree};
 
 use state::State;
 
-/// The longest source that is read, in bytes: no more than the system takes as one argument.
+/// The longest source that is read, in bytes: the system accepts no longer argument.
 pub const MAX_BYTES: usize = 128 << 10;
 
-/// How many simple commands are told apart; the rest is opaque.
+/// The maximum number of simple commands that are listed; the rest is opaque.
 pub const MAX_COMMANDS: usize = 512;
 
-/// How many opaque pieces are kept: one would do to be asked.
+/// How many opaque pieces are kept. One is enough for the user to be asked.
 pub const MAX_OPAQUE: usize = 64;
 
-/// How deep the source may be nested.
+/// The maximum nesting depth of the source.
 const MAX_DEPTH: usize = 128;
 
-/// How many scripts may be inside each other, as in `sh -c "sh -c …"`.
+/// The maximum nesting depth of scripts, as in `sh -c "sh -c …"`.
 const MAX_NESTED: usize = 8;
 
-/// How long the grammar may take: some sources cost it the square of their length.
+/// The timeout of the parser: some sources take it time quadratic in their length.
 const MAX_TIME: Duration = Duration::from_millis(500);
 
-/// How many pipes are read: a pipeline that is broken in two places costs the grammar twice as much for every few more of
-/// them, in one step that cannot be interrupted.
+/// The maximum number of pipes: with two syntax errors in a pipeline, the parser's time doubles with every few pipes,
+/// in one step that cannot be interrupted.
 const MAX_PIPES: usize = 48;
 
-/// How many arguments are kept that may name commands; a line with more of them is opaque.
+/// The maximum number of arguments that may name commands; a line with more of them is opaque.
 const MAX_ARGUMENTS: usize = 4096;
 
 /// The longest opaque piece that is kept, in bytes.
@@ -60,28 +60,28 @@ const MAX_SNIPPET: usize = 4 << 10;
 /// What a command line would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parsed {
-    /// Every simple command in it, those inside of substitutions, wrappers and scripts for `sh -c` too.
+    /// Every simple command in it, including those inside substitutions, wrappers and scripts of `sh -c`.
     pub commands: Vec<Simple>,
-    /// Redirect targets that are written; `~` stands for the home directory.
+    /// The targets of redirects that write; `~` is the home directory.
     pub writes: Vec<String>,
-    /// Redirect targets that are read.
+    /// The targets of redirects that read.
     pub reads: Vec<String>,
-    /// Pieces of the source that were not understood, or whose effect cannot be told from the source.
+    /// Pieces of the source that were not understood, or whose effect the source does not determine.
     pub opaque: Vec<String>,
-    /// Arguments of programs that are not known to take them for data: a word in them may be a command that is run.
+    /// Arguments of programs that are not known to treat them as data: a word in them may be a command that is run.
     pub arguments: Vec<String>,
-    /// Pieces of the source with a path that the source does not tell.
+    /// Pieces of the source with a path that the source does not determine.
     pub unknown_paths: Vec<String>,
-    /// Whether a redirect writes a file that the source does not tell.
+    /// Whether a redirect writes a file that the source does not determine.
     pub unknown_write: bool,
-    /// Whether a redirect reads a file that the source does not tell.
+    /// Whether a redirect reads a file that the source does not determine.
     pub unknown_read: bool,
 }
 
 /// A simple command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Simple {
-    /// The command as a rule would be written against it: its words without quotes, assignments and redirects.
+    /// The command as rules see it: its words without quotes, assignments and redirects.
     pub text: String,
     /// What an `always` answer allows, with ` *` after it.
     pub prefix: String,
@@ -95,11 +95,11 @@ pub struct Simple {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shell {
     Bash,
-    /// `sh`, which may be any: a script for it must mean the same to all.
+    /// `sh`, which may be any shell: a script for it must mean the same in all of them.
     Posix,
 }
 
-/// Reads a command line for bash. Total: there is no input that it does not answer.
+/// Reads a command line for bash. It accepts any input.
 pub fn parse(command: &str) -> Parsed {
     let mut state = State::default();
     read(command, Shell::Bash, 0, &mut state);
@@ -116,9 +116,9 @@ pub fn fuzz_bash(data: &[u8]) {
     }
 }
 
-/// Reads a source that is `nested` scripts deep.
+/// Reads a source that is nested in `nested` other scripts.
 fn read(source: &str, shell: Shell, nested: usize, state: &mut State) {
-    // Bash drops NUL and takes carriage returns for text, which the grammar does not.
+    // Bash drops NUL and treats carriage returns as text, unlike the grammar.
     let pipes = source.matches('|').count();
     let many_pipes = pipes > MAX_PIPES && pipes - 2 * source.matches("||").count() > MAX_PIPES;
     let strange = source.contains('\0') || source.contains('\r') || many_pipes;
@@ -132,17 +132,17 @@ fn read(source: &str, shell: Shell, nested: usize, state: &mut State) {
     }
 }
 
-/// Parses a source. None if the grammar takes too long.
+/// Parses a source. Returns `None` if that takes too long.
 fn tree(source: &str) -> Option<Tree> {
     thread_local! {
-        // Making a parser costs as much as reading a short line; what it keeps between lines is bounded.
+        // Creating a parser costs as much as reading a short line; the memory that it keeps is bounded.
         static PARSER: RefCell<Option<Parser>> = RefCell::new(new_parser());
     }
     let start = Instant::now();
     let mut watch = |_: &_| if start.elapsed() > MAX_TIME { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let options = ParseOptions::new().progress_callback(&mut watch);
-    // To bash every byte beyond ASCII is a letter. To the grammar some are blanks, and others make its scanner read
-    // outside of its tables, which would end this process; so it gets letters, and the places stay the same.
+    // Bash treats every byte beyond ASCII as a letter. The grammar treats some as blanks, and others make its scanner
+    // read outside its tables, which would crash this process. So it gets letters; all offsets stay the same.
     let bytes: Cow<'_, [u8]> = if source.is_ascii() {
         source.as_bytes().into()
     } else {
@@ -150,7 +150,7 @@ fn tree(source: &str) -> Option<Tree> {
     };
     PARSER.with_borrow_mut(|parser| {
         let parser = parser.as_mut()?;
-        // A parse that took too long would go on here otherwise.
+        // Otherwise the next parse would continue the one that was interrupted.
         parser.reset();
         parser.parse_with_options(&mut |at, _| bytes.get(at..).unwrap_or_default(), None, Some(options))
     })

@@ -244,7 +244,7 @@ async fn invalid_utf8_and_long_lines() {
     let outcome = exec(None).run(spec, CancellationToken::new(), &mut |text| live.push_str(text)).await.unwrap();
     assert!(outcome.output.text.starts_with("a\u{fffd}b\u{fffd}xxx"));
     assert_eq!((outcome.output.total_bytes, outcome.output.total_lines), (10_000_004, 1));
-    assert!(live == outcome.output.text, "what was handed over is what was kept");
+    assert!(live == outcome.output.text, "the pieces add up to the output");
 }
 
 async fn endless_output_is_bounded() {
@@ -379,7 +379,7 @@ fn printed_pids(out: ChildStdout, lines: usize) -> Vec<Pid> {
     let mut text = String::new();
     for _ in 0..lines {
         let line = receiver.recv_timeout(TEST_TIMEOUT);
-        text += &line.unwrap_or_else(|error| panic!("{lines} lines were not told ({error}): {text:?}"));
+        text += &line.unwrap_or_else(|error| panic!("{lines} lines did not arrive ({error}): {text:?}"));
         text.push('\n');
     }
     pids(&text)
@@ -418,11 +418,11 @@ async fn the_lock_is_held_until_all_are_dead() {
     let mut owner = owner();
     let supervisor = owner.family[0];
     let file = File::open(owner.lock.path()).unwrap();
-    assert!(flock(&file, FlockOperation::NonBlockingLockExclusive).is_err(), "its owner lives");
+    assert!(flock(&file, FlockOperation::NonBlockingLockExclusive).is_err(), "its owner is alive");
     kill_process(supervisor, Signal::STOP).unwrap();
     owner.process.kill().unwrap();
     owner.process.wait().unwrap();
-    assert!(flock(&file, FlockOperation::NonBlockingLockExclusive).is_err(), "its supervisor lives");
+    assert!(flock(&file, FlockOperation::NonBlockingLockExclusive).is_err(), "its supervisor is alive");
     kill_process(supervisor, Signal::CONT).unwrap();
     let locked = tokio::task::spawn_blocking(move || flock(&file, FlockOperation::LockExclusive));
     bounded(locked).await.unwrap().unwrap();

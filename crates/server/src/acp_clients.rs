@@ -111,7 +111,7 @@ impl Connection {
 /// The options of a client's agent.
 pub fn options(state: &State) -> AgentOptions {
     AgentOptions {
-        host: Arc::new(state.engine.clone()),
+        host: state.host.clone(),
         // The agent works on the files of this machine; the client may be on another one.
         local: None,
         version: state.version.clone(),

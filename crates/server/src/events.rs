@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use api::{Cursor, Event, EventBody, Frame, Host as _, SHARED_BYTES, WatchItem, WatchScope};
+use api::{Cursor, Event, EventBody, Frame, Host, SHARED_BYTES, WatchItem, WatchScope};
 use axum::body::Body;
 use axum::http::HeaderMap;
 use bytes::Bytes;
-use engine::Engine;
 use futures::Stream;
 use futures::stream::BoxStream;
 use serde::Deserialize;
@@ -57,14 +56,14 @@ pub fn resume_cursor(headers: &HeaderMap, after: Option<&str>) -> Option<String>
 /// Opens a stream of events.
 pub async fn stream(
     state: &Arc<State>,
-    engine: &Engine,
+    host: &dyn Host,
     client: Arc<ClientBacklog>,
     scope: WatchScope,
     envelope: Envelope,
     after: Option<String>,
 ) -> Result<Body, Error> {
     let (after, resync_reason) = parse_cursor(after);
-    let watch = engine.watch(scope.clone(), after).await?;
+    let watch = host.watch(scope.clone(), after).await?;
     Ok(stream_body(state, client, watch, scope, envelope, resync_reason))
 }
 

@@ -112,7 +112,8 @@ where
             let body = B::read(&bytes)?;
             let (shared, requested_scope) = (state.clone(), scope.clone());
             let engine = state.client_handles.of(&state.engine, &parts.headers);
-            let request = Request { state, engine, scope, directory_in_query, path, query, body, parts };
+            let host = Arc::new(engine.clone());
+            let request = Request { state, host, engine, scope, directory_in_query, path, query, body, parts };
             let answer =
                 handler(request).await.inspect_err(|error| shared.notify_not_offered(&requested_scope, error))?;
             Ok(answer.into_response())

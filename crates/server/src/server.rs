@@ -99,6 +99,7 @@ impl Server {
         let router = Router::new(routes::operations());
         let metrics = metrics::Metrics::new(router.operations().iter().map(|operation| operation.id));
         let state = State {
+            host: Arc::new(options.engine.clone()),
             engine: options.engine,
             client_handles: ClientHandles::default(),
             directory: options.directory.to_string_lossy().into_owned(),

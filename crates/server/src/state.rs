@@ -6,7 +6,7 @@ mod reload;
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::{Event, EventBody, Frame, Scope};
+use api::{AgentRuntime, Event, EventBody, Frame, Scope};
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use engine::Engine;
@@ -27,6 +27,9 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The state that handlers share.
 pub struct State {
+    /// The contract, for what no client asked for.
+    pub(crate) host: Arc<dyn AgentRuntime>,
+    /// The engine, for what the contract does not have.
     pub(crate) engine: Engine,
     pub(crate) client_handles: ClientHandles,
     pub(crate) directory: String,
@@ -50,7 +53,7 @@ pub struct State {
 impl State {
     /// Sends the subscribers of a directory an event that is not stored.
     pub(crate) fn publish(&self, directory: &str, project: &str, body: EventBody) {
-        // An error means that nobody listens.
+        // An error means that there are no subscribers.
         let _ = self.live.send(Frame::live(directory.into(), project.into(), Arc::new(Event::new(body))));
     }
 

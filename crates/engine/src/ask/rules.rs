@@ -450,7 +450,7 @@ impl Inner {
         session: &SessionId,
     ) -> Result<Option<Arc<Constraints>>, StoreError> {
         let data = store.session_data(session)?;
-        data.map(|data| self.constraints_cache.parse(store, data)).transpose()
+        data.map(|data| self.asks.constraints.parse(store, data)).transpose()
     }
 
     /// The constraints on a session that a client creates below `parent`, without a call.
@@ -458,7 +458,7 @@ impl Inner {
         let mut all = Constraints::default();
         for above in control::lineage(store, parent)? {
             let recorded = self.stored_constraints(store, &above.id)?.unwrap_or_default();
-            let careful = self.careful || recorded.careful;
+            let careful = self.settings.careful || recorded.careful;
             // The caller that creates the session checks whether there is room.
             let _ = all.add(&recorded);
             all.is_unreadable |= recorded.is_unreadable;
@@ -482,7 +482,7 @@ impl Inner {
         let constraints = self.constraints(store, session)?;
         let inbox = store.inbox(&session.id)?;
         let own = session.permission.as_deref().unwrap_or_default();
-        let careful = self.careful || constraints.careful;
+        let careful = self.settings.careful || constraints.careful;
         // Nearly always the waiting prompts were accepted under the current rules.
         let current = instance.rules_of(agent, careful, own);
         let stored = inbox.iter().filter_map(|row| row.data.as_deref());

@@ -87,7 +87,8 @@ impl Drop for TrackedEvents {
 
 /// Checks the files of directories with subscribers until the engine is dropped.
 pub(crate) fn spawn_watcher(inner: &Arc<Inner>) {
-    let (weak, watched, closing) = (Arc::downgrade(inner), inner.watched_directories.clone(), inner.closing.clone());
+    let (weak, watched, closing) =
+        (Arc::downgrade(inner), inner.projects.watched().clone(), inner.tasks.closing().clone());
     let watch = async move {
         loop {
             let directories = watched.directories();
@@ -99,8 +100,7 @@ pub(crate) fn spawn_watcher(inner: &Arc<Inner>) {
             let mut spent = Duration::ZERO;
             for directory in directories {
                 // A directory that was never used is loaded on first use.
-                let known = lock(&inner.instances).get(&directory).cloned();
-                let Some(known) = known else { continue };
+                let Some(known) = inner.projects.loaded(&directory) else { continue };
                 let began = Instant::now();
                 let old = known.is_outdated().await;
                 spent += began.elapsed();
@@ -152,13 +152,13 @@ impl Inner {
             return known;
         }
         let new = Arc::new(Instance::load(self, &known.directory, Some(&known)));
-        lock(&self.instances).insert(known.directory.clone(), new.clone());
+        self.projects.replace(&new);
         new
     }
 
     async fn reload(self: &Arc<Self>, directory: &Path) -> Arc<Instance> {
         // One at a time: later callers find the reload done.
-        let _guard = self.reload_lock.lock().await;
+        let _guard = self.projects.lock_reloading().await;
         let known = self.instance(directory);
         if !known.is_outdated().await {
             return known;
@@ -176,13 +176,7 @@ impl Inner {
             return known;
         }
         let new = Arc::new(new);
-        {
-            let mut instances = lock(&self.instances);
-            // Drop the instances of subagent worktrees with this configuration; they reload when needed.
-            let tree = |path: &Path, other: &Instance| path != other.origin && other.origin == new.origin;
-            instances.retain(|path, other| path == directory || !tree(path, other));
-            instances.insert(directory.to_owned(), new.clone());
-        }
+        self.projects.replace_with_worktrees(&new);
         tracing::info!(directory = %directory.display(), "configuration reloaded");
         self.send_event(&new, EventBody::CatalogUpdated {}).await;
         new

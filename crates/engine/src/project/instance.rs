@@ -89,10 +89,11 @@ impl Instance {
             sandboxes: Vec::new(),
         };
         let place = Location::new(origin.to_string_lossy().as_ref(), project.id.as_str());
-        let (agents, builtin_rules) = agents::agents(&loaded, &output_dir.to_string_lossy(), inner.careful);
+        let (agents, builtin_rules) = agents::agents(&loaded, &output_dir.to_string_lossy(), inner.settings.careful);
         let registry = |apply_patch| {
             let list = loaded.config.tools.get("list") == Some(&true);
-            let mut registry = Registry::builtin(&RegistryOptions { list, apply_patch, question: inner.question_tool });
+            let mut registry =
+                Registry::builtin(&RegistryOptions { list, apply_patch, question: inner.settings.question_tool });
             registry.insert(task::tool(&agents));
             if let Some(config) = loaded.config.other.get(tools::WEBSEARCH)
                 && search_tool(&loaded).is_none()
@@ -110,7 +111,7 @@ impl Instance {
         Self {
             servers,
             commands: commands(&loaded),
-            catalog: Catalog::new(loaded.clone(), inner.scripts.keys(), &inner.inputs.env),
+            catalog: Catalog::new(loaded.clone(), inner.settings.scripts.keys(), &inner.settings.inputs.env),
             tools: registry(false),
             patch_tools: registry(true),
             options: Arc::new(options(inner, &loaded, &agents, output_dir)),
@@ -120,7 +121,7 @@ impl Instance {
             origin,
             agents,
             builtin_rules,
-            careful: inner.careful,
+            careful: inner.settings.careful,
             careful_agents: OnceLock::new(),
             compiled: FifoCache::default(),
             file_stamps: Mutex::new(loaded.file_stamps.clone()),
@@ -233,18 +234,18 @@ fn options(
 ) -> tools::Options {
     let defaults = tools::Options { output_dir, ..tools::Options::default() };
     let limit = |value: Option<u64>, default| value.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
-    let shell = loaded.config.shell.clone().or_else(|| inner.inputs.env.get("SHELL").cloned());
+    let shell = loaded.config.shell.clone().or_else(|| inner.settings.inputs.env.get("SHELL").cloned());
     // Rules assume bash semantics, so where they distinguish commands, bash runs them.
     let has_bash_patterns = agents.values().any(|agent| permission::has_pattern_rules(&agent.permission, "bash"))
         || permission::has_pattern_rules(&loaded.config.tighten, "bash");
-    let path = inner.inputs.env.get("PATH").map(String::as_str).unwrap_or_default();
+    let path = inner.settings.inputs.env.get("PATH").map(String::as_str).unwrap_or_default();
     tools::Options {
         max_lines: limit(loaded.config.tool_output.max_lines, defaults.max_lines),
         max_bytes: limit(loaded.config.tool_output.max_bytes, defaults.max_bytes),
         shell: choose_shell(shell.as_deref(), has_bash_patterns, path).unwrap_or_else(|| defaults.shell.clone()),
         skills: loaded.skills.clone(),
-        user_agent: format!("trefoil/{}", inner.version),
-        allow_private_fetch: inner.inputs.env.get("TREFOIL_ALLOW_PRIVATE_FETCH").is_some_and(|v| v == "1"),
+        user_agent: format!("trefoil/{}", inner.settings.version),
+        allow_private_fetch: inner.settings.inputs.env.get("TREFOIL_ALLOW_PRIVATE_FETCH").is_some_and(|v| v == "1"),
         ..defaults
     }
 }

@@ -5,10 +5,10 @@
 
 mod resource;
 mod search;
+mod session_servers;
 mod tool;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,12 +28,12 @@ use crate::access::Right;
 use crate::ask::rules::Rules;
 use crate::project::instance::Instance;
 use crate::turn::{Turn, template};
-use crate::{Engine, Inner, lock};
+use crate::{Engine, Inner};
+
+pub(crate) use session_servers::SessionServers;
 
 /// The configuration key of the timeout of a call.
 const TIMEOUT: &str = "mcp_timeout";
-/// The maximum number of sessions with servers of their own.
-const SESSIONS_WITH_SERVERS_MAX: usize = 256;
 /// How many ancestor sessions are searched for servers.
 const DEPTH_MAX: usize = 32;
 /// The timeout of the program that opens a browser.
@@ -58,7 +58,7 @@ pub(crate) fn servers(inner: &Inner, loaded: &config::LoadedConfig, directory: &
 }
 
 fn setup(inner: &Inner, loaded: &config::LoadedConfig, directory: &Path, place: &Location) -> Setup {
-    let (store, place, tasks) = (inner.store.clone(), place.clone(), inner.tasks.clone());
+    let (store, place, tasks) = (inner.store.clone(), place.clone(), inner.tasks.tracker().clone());
     let changed = move |server: &str| {
         let mut batch = Batch::new(&place);
         batch.event(EventBody::McpToolsChanged { server: server.to_owned() });
@@ -72,11 +72,11 @@ fn setup(inner: &Inner, loaded: &config::LoadedConfig, directory: &Path, place: 
     Setup {
         exec: inner.exec.hiding(&loaded.config.env.hide),
         directory: directory.to_owned(),
-        data: inner.inputs.dirs.data.clone(),
-        version: inner.version.clone(),
+        data: inner.settings.inputs.dirs.data.clone(),
+        version: inner.settings.version.clone(),
         timeout: loaded.config.experimental.get(TIMEOUT).and_then(Json::as_u64).map(Duration::from_millis),
-        closing: inner.closing.clone(),
-        tasks: inner.tasks.clone(),
+        closing: inner.tasks.closing().clone(),
+        tasks: inner.tasks.tracker().clone(),
         changed: Arc::new(changed),
     }
 }
@@ -96,11 +96,6 @@ impl Engine {
 }
 
 impl Inner {
-    /// Ends the servers of a single session.
-    pub(crate) fn drop_session_servers(&self, session: &SessionId) {
-        lock(&self.session_servers).remove(session);
-    }
-
     /// Replaces the servers of a session and starts the new ones. With `keep`, does nothing if it already has some.
     pub(crate) fn set_session_servers(
         &self,
@@ -108,31 +103,20 @@ impl Inner {
         servers: IndexMap<String, McpConfig>,
         keep: bool,
     ) -> Result<(), HostError> {
-        let has = |all: &HashMap<SessionId, Arc<Servers>>| all.contains_key(&session.id);
+        let of_sessions = self.projects.session_servers();
         if !keep {
-            self.drop_session_servers(&session.id);
+            of_sessions.remove(&session.id);
         }
-        if servers.is_empty() || keep && has(&lock(&self.session_servers)) {
+        if servers.is_empty() || keep && of_sessions.get(&session.id).is_some() {
             return Ok(());
         }
         let directory: &Path = session.directory.as_ref();
         let loaded = &self.instance(directory).loaded;
         let servers = Arc::new(Servers::new(setup(self, loaded, directory, &self.place(session)), servers));
-        let before = {
-            let mut all = lock(&self.session_servers);
-            // Another caller may have been faster.
-            if keep && has(&all) {
-                return Ok(());
-            }
-            if all.len() >= SESSIONS_WITH_SERVERS_MAX && !has(&all) {
-                let text = format!(
-                    "{SESSIONS_WITH_SERVERS_MAX} sessions have MCP servers of their own; close one of them first"
-                );
-                return Err(HostError::Conflict(text));
-            }
-            all.insert(session.id.clone(), servers.clone())
-        };
-        drop(before);
+        // Another caller may have been faster.
+        if !of_sessions.insert(&session.id, &servers, keep)? {
+            return Ok(());
+        }
         let (store, place, id) = (self.store.clone(), self.place(session), session.id.clone());
         self.tasks.spawn(async move {
             servers.ready().await;
@@ -153,11 +137,12 @@ impl Inner {
     /// All servers a session can use: its directory's, then its ancestors', then its own.
     pub(crate) fn servers_of(&self, instance: &Instance, session: &SessionId) -> Vec<Arc<Servers>> {
         let mut all = Vec::new();
-        if !lock(&self.session_servers).is_empty() {
+        let of_sessions = self.projects.session_servers();
+        if !of_sessions.is_empty() {
             let mut next = Some(session.clone());
             for _ in 0..DEPTH_MAX {
                 let Some(id) = next else { break };
-                all.extend(lock(&self.session_servers).get(&id).cloned());
+                all.extend(of_sessions.get(&id));
                 next = self.store.session(&id).ok().flatten().and_then(|session| session.parent_id);
             }
         }

@@ -356,7 +356,7 @@ impl Inner {
     pub(crate) fn resolve(&self, instance: &Instance, wanted: &ModelRef) -> Result<ModelTarget, HostError> {
         let (model, entry) = instance.catalog.find(wanted)?;
         let Some(entry) = entry else {
-            let script = self.scripts.get(&wanted.model_id);
+            let script = self.settings.scripts.get(&wanted.model_id);
             let script = script.ok_or_else(|| HostError::not_found("model", wanted.to_string()))?;
             return Ok(ModelTarget { model, endpoint: Endpoint::Script(script.clone()) });
         };

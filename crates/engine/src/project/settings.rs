@@ -1,15 +1,13 @@
 //! Configuration and credentials as clients read and change them.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
 use api::{Credential, HostError, Json, JsonMap, Scope};
 use config::{CredentialError, EditError, Inputs};
 use store::Location;
 
 use crate::access::Right;
-use crate::project::instance::Instance;
-use crate::{Engine, lock, run_blocking};
+use crate::{Engine, run_blocking};
 
 /// The prefix of every directory.
 const EVERYWHERE: &str = "/";
@@ -17,7 +15,7 @@ const EVERYWHERE: &str = "/";
 impl Engine {
     /// The user's login name, for when the configuration sets none.
     pub fn user(&self) -> Option<&str> {
-        ["USER", "LOGNAME"].iter().find_map(|name| self.inner.inputs.env.get(*name)).map(String::as_str)
+        ["USER", "LOGNAME"].iter().find_map(|name| self.inner.settings.inputs.env.get(*name)).map(String::as_str)
     }
 
     /// The user's own configuration, without any project's.
@@ -45,7 +43,7 @@ impl Engine {
     /// Stores the credential of a provider, or removes it.
     pub async fn set_credential(&self, provider: String, credential: Option<Credential>) -> Result<(), HostError> {
         self.require(Right::Configure)?;
-        let data = self.inner.inputs.dirs.data.clone();
+        let data = self.inner.settings.inputs.dirs.data.clone();
         let store = move || {
             config::set_credential(&data, &provider, credential.as_ref()).map_err(|error| match error {
                 CredentialError::Write { .. } => HostError::Failed(error.to_string()),
@@ -59,26 +57,30 @@ impl Engine {
 
     /// Whether an environment variable has a value.
     pub fn is_set(&self, variable: &str) -> bool {
-        self.inner.inputs.env.get(variable).is_some_and(|value| !value.is_empty())
+        self.inner.settings.inputs.env.get(variable).is_some_and(|value| !value.is_empty())
+    }
+
+    /// Drops the loaded configuration of a directory, so that the next call reads it again. Running turns keep what
+    /// they have.
+    pub fn reload(&self, scope: &Scope) {
+        self.inner.projects.forget(Path::new(&scope.directory));
     }
 
     /// Drops the loaded configuration of a directory and those below it, and returns the affected places. Running turns
     /// keep what they have.
     pub fn reload_below(&self, directory: &str) -> Vec<Location> {
-        let mut instances = lock(&self.inner.instances);
-        // A subagent's worktree uses the configuration of the directory it was made from.
-        let below = |at: &PathBuf, instance: &mut Arc<Instance>| {
-            at.starts_with(directory) || instance.origin.starts_with(directory)
-        };
-        let forgotten: Vec<_> = instances.extract_if(below).collect();
-        forgotten.into_iter().map(|(_, instance)| instance.place.clone()).collect()
+        self.inner.projects.forget_below(directory)
     }
 }
 
 impl crate::Inner {
     /// The inputs for the configuration of a directory, with the current trust decisions.
     pub(crate) fn inputs_at(&self, directory: &Path) -> Inputs {
-        Inputs { directory: directory.to_owned(), trust: self.inputs.trust.reloaded(), ..self.inputs.clone() }
+        Inputs {
+            directory: directory.to_owned(),
+            trust: self.settings.inputs.trust.reloaded(),
+            ..self.settings.inputs.clone()
+        }
     }
 }
 

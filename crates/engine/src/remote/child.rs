@@ -2,7 +2,7 @@
 //! works. Only its agent can send it messages. A record maps the session to the subagent's remote id.
 //!
 //! The subagents live in the runner's process and end with the job. Those that a crash interrupted are closed by
-//! whoever takes over their lease.
+//! the process that takes over their lease.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -228,13 +228,13 @@ impl JobHost {
             if constraints.constraints != before {
                 let mut batch = Batch::new(&self.turn.instance.place);
                 constraints.put(&mut batch, &earlier.id);
-                self.turn.commit(batch).await?;
+                self.turn.commit_unfenced(batch).await?;
             }
             let guard = inner.try_enter(&earlier.id).ok_or_else(|| in_use_text(&earlier.id));
             return Ok(guard.map(|guard| (earlier.id, record, guard)));
         }
         let most = self.turn.instance.limits.descendants;
-        let _spawning = inner.spawn_lock.lock().await;
+        let _spawning = inner.subagents.lock_spawning().await;
         let line = inner.lineage(own)?;
         let (Some(root), Some(parent)) = (line.first(), line.last()) else { return Ok(Err(ENDED.to_owned())) };
         let crowded = job.started.load(Ordering::Relaxed) >= CHILDREN_MAX;
@@ -265,7 +265,7 @@ impl JobHost {
         batch.event(EventBody::SessionCreated { session_id: session.id.clone(), info: Box::new(session.clone()) });
         record.put(&mut batch, &session.id);
         let Some(guard) = inner.try_enter(&session.id) else { return Ok(Err(in_use_text(&session.id))) };
-        self.turn.commit(batch).await?;
+        self.turn.commit_unfenced(batch).await?;
         job.started.fetch_add(1, Ordering::Relaxed);
         family.insert(child.id.clone(), session.id.clone());
         Ok(Ok((session.id, record, guard)))
@@ -319,9 +319,9 @@ impl JobHost {
         let turn = &self.turn;
         let mut transcript = self.transcript.lock().await;
         let (Some(transcript), Some(handle)) = (transcript.as_mut(), &self.handle) else { return Ok(()) };
-        let mut batch = turn.batch();
         let (title, stops) = (title(child, &self.agent), child.stops);
         let renamed = turn.store().session(&turn.session_id)?.is_some_and(|session| session.title != title);
+        let mut batch = turn.batch();
         let foreign = ForeignSubagent { id: child.id.clone(), stops };
         if renamed || transcript.record.child.as_ref() != Some(&foreign) {
             transcript.record.child = Some(foreign);
@@ -337,9 +337,7 @@ impl JobHost {
                 batch.publish_part(&Part::Text(stored_prompt.clone()));
             }
         }
-        if !batch.is_empty() {
-            turn.commit(batch).await?;
-        }
+        turn.commit_any(batch).await?;
         Ok(())
     }
 

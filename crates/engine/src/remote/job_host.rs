@@ -368,7 +368,7 @@ impl api::RunnerContext for JobHost {
         Box::pin(async move {
             let shown = path.to_string_lossy();
             self.permit(synthetic_call("read", &shown, json!({ "filePath": shown }))).await?;
-            let environment = self.turn.inner.environment(&self.turn.session_id);
+            let environment = self.turn.inner.environments.of(&self.turn.session_id);
             environment.read(path).await.map_err(|error| error.to_string())
         })
     }
@@ -377,7 +377,7 @@ impl api::RunnerContext for JobHost {
         Box::pin(async move {
             let (shown, text) = (path.to_string_lossy(), String::from_utf8_lossy(content));
             self.permit(synthetic_call("write", &shown, json!({ "filePath": shown, "content": text }))).await?;
-            let environment = self.turn.inner.environment(&self.turn.session_id);
+            let environment = self.turn.inner.environments.of(&self.turn.session_id);
             let existed = environment.read(path).await.is_ok();
             environment.write(path, content).await.map_err(|error| error.to_string())?;
             self.record_write(path, existed).await.map_err(|error| error.to_string())

@@ -134,16 +134,16 @@ impl JobTranscript {
         }
         if is_new {
             self.end_text(turn);
-        }
-        let mut batch = turn.batch();
-        if is_new {
             let Some(message) = self.messages.last() else { return Ok(Err("The job has ended".to_owned())) };
             let part = new_call_part(PartHead::new(&turn.session_id, &message.id), call);
-            batch.usage(&turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
             self.calls
                 .insert(call.id.clone(), CallEntry { part, child: None, written_at: Instant::now(), is_stale: true });
         }
         let Some(entry) = self.calls.get_mut(&call.id) else { return Ok(Err("The job has ended".to_owned())) };
+        let mut batch = turn.batch();
+        if is_new {
+            batch.usage(&turn.session_id, &Usage { tool_calls: 1, ..Usage::default() });
+        }
         // The first terminal state of a call wins.
         if !entry.part.state.is_done() {
             let before = entry.part.state.status();
@@ -165,9 +165,7 @@ impl JobTranscript {
             }
         }
         let part = entry.part.clone();
-        if !batch.is_empty() {
-            turn.commit(batch).await?;
-        }
+        turn.commit_any(batch).await?;
         Ok(Ok(part))
     }
 
@@ -213,7 +211,7 @@ impl JobTranscript {
         for entry in self.calls.values().filter(|entry| entry.is_stale) {
             batch.publish_part(&Part::Tool(entry.part.clone()));
         }
-        if batch.is_empty() { Ok(()) } else { turn.commit(batch).await.map(drop) }
+        turn.commit_any(batch).await.map(drop)
     }
 
     /// Ends the job in one commit.

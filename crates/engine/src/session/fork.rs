@@ -56,7 +56,7 @@ impl Inner {
         let origin = self.session(id)?;
         let instance = self.instance(origin.directory.as_ref());
         let mut constraints = Constraints::clone(&*self.constraints(&self.store, &origin).map_err(store_error)?);
-        constraints.careful |= self.careful;
+        constraints.careful |= self.settings.careful;
         let title = fork_title(&origin.title);
         let input = CreateSession { title: Some(title), workspace_id: origin.workspace_id, ..CreateSession::default() };
         let mut fork = self.new_session(&instance, input);
@@ -89,7 +89,7 @@ impl Inner {
             let page;
             (copy, page) = self.store.long_read(read).await.map_err(store_error)?;
             let written = match page {
-                Ok(_) if self.closing.is_cancelled() => Err(HostError::Unavailable("the engine shuts down".to_owned())),
+                Ok(_) if self.tasks.is_closing() => Err(HostError::Unavailable("the engine shuts down".to_owned())),
                 Ok(CopiedPage::Middle(batch)) => copy.draft.add(batch).await.map_err(store_error).map(|()| false),
                 Ok(CopiedPage::Last(mut batch)) => match self.add_project(instance, &mut batch) {
                     Ok(()) => copy.draft.publish(batch).await.map_err(store_error).map(|()| true),

@@ -113,7 +113,7 @@ impl Inner {
         if !options.dry_run {
             self.sweep().await.map_err(HostError::from)?;
         }
-        let (store, folder) = (self.store.clone(), outputs(&self.inputs.dirs));
+        let (store, folder) = (self.store.clone(), outputs(&self.settings.inputs.dirs));
         let scanned = run_blocking(move || OutputScan { store, folder, options, report }.scan()).await?;
         scanned.map_err(store_error)
     }
@@ -126,7 +126,7 @@ impl Inner {
         if removed.is_empty() {
             return Ok(());
         }
-        let folder = outputs(&self.inputs.dirs);
+        let folder = outputs(&self.settings.inputs.dirs);
         let drop_files = move || {
             removed.retain(|session| match fs::remove_dir_all(folder.join(session_folder(session))) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -173,7 +173,7 @@ impl Inner {
     /// Whether a session is running, was interrupted, or waits for something.
     fn is_active(&self, session: &SessionId) -> Result<bool, StoreError> {
         let filter = AskFilter { session: Some(session.clone()), ..AskFilter::default() };
-        Ok(self.runs.get(session).is_some()
+        Ok(self.turns.is_running(session)
             || self.store.lease_holder(session)?.is_some()
             || self.store.current_turn(session)?.is_some()
             || !self.store.permissions(&filter)?.is_empty()

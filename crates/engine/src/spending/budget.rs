@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use api::{Blocked, Budget, BudgetState, EventBody, HostError, MessageError, SessionId, SessionStatus, TreeState};
 use store::{Batch, BudgetExceeded, Reservation, SessionChange, StoreError};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::store_error;
@@ -29,16 +28,6 @@ pub(crate) enum Admission {
     Stopped,
     /// The wait took too long.
     Expired(MessageError),
-}
-
-/// Tells turns of this process that a model call ended and may have freed budget. Cheap while nobody waits.
-#[derive(Default)]
-pub(crate) struct BudgetSignal(watch::Sender<()>);
-
-impl BudgetSignal {
-    pub(crate) fn notify(&self) {
-        self.0.send_replace(());
-    }
 }
 
 impl Inner {
@@ -125,7 +114,7 @@ impl Turn {
                 }
             }
             // Subscribe before trying, or a signal in between would be missed.
-            let mut freed = self.inner.budget_signal.0.subscribe();
+            let mut freed = self.inner.spending.ended_calls();
             let mut batch = self.batch();
             batch.reserve(call);
             if blocked.is_some() {
@@ -135,7 +124,7 @@ impl Turn {
             let committed = self.commit(batch).await?;
             if std::mem::take(&mut first) {
                 // The end of the previous step was part of this commit.
-                self.inner.budget_signal.notify();
+                self.inner.spending.call_ended();
             }
             let Some(shortage) = committed.budget_exceeded else { return Ok(Admission::Admitted) };
             let same = blocked.as_ref().is_some_and(|b| (&b.session, b.bound) == (&shortage.session, shortage.bound));

@@ -155,7 +155,7 @@ mod tests {
         let call = reservation("a", &session, 1, &asked, &model());
         assert_eq!((call.prompt, call.max_tokens), (1000, 2000 + 1000));
         assert_eq!(call.prompt_cost, Usd(0.002));
-        assert_eq!(call.max_cost, Usd(0.018), "the dearest kind of input, and the longest answer");
+        assert_eq!(call.max_cost, Usd(0.018), "the most expensive kind of input, and the longest answer");
         let cut = call.estimate(100);
         assert_eq!((cut.tokens.input, cut.tokens.output, cut.estimated_tokens), (1000, 100, 1100));
         assert_eq!((cut.cost, cut.estimated_cost, cut.estimated_steps), (Usd(0.003), Usd(0.003), 1));

@@ -4,19 +4,18 @@
 //! it to the caller's inbox and removes the task link, so it arrives exactly once, even after a crash. It wakes an idle
 //! caller; a working one takes it in at its next step.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{HostError, MessageId, Part, PartId, PromptInput, PromptPart, SessionId};
 use futures::future::try_join_all;
 use store::{Background, Batch, LinkedTask, StoreError, TaskLink};
-use tokio::sync::Semaphore;
 
 use crate::error::store_error;
 use crate::subagent::delegate::{ChildResources, TaskEnd, task_report};
 use crate::turn::Turn;
 use crate::turn::submit::SubmitOptions;
-use crate::{Error, Inner, lock};
+use crate::{Error, Inner};
 
 /// How often to retry a change of a task link that conflicts with another change.
 const CONFLICT_RETRIES: usize = 8;
@@ -24,18 +23,6 @@ const CONFLICT_RETRIES: usize = 8;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Inner {
-    /// The semaphore that limits how many children of a session work concurrently, in the background or not.
-    pub(crate) fn subagent_slots(&self, session: &SessionId, max_concurrent: usize) -> Arc<Semaphore> {
-        let mut slots = lock(&self.subagent_slots);
-        if let Some(known) = slots.get(session).and_then(Weak::upgrade) {
-            return known;
-        }
-        slots.retain(|_, slots| slots.strong_count() > 0);
-        let semaphore = Arc::new(Semaphore::new(max_concurrent));
-        slots.insert(session.clone(), Arc::downgrade(&semaphore));
-        semaphore
-    }
-
     /// Sends the child of a call its prompt, unless it was sent already. Fails if the task link changed meanwhile.
     pub(crate) async fn send_task_prompt(
         self: &Arc<Self>,
@@ -58,13 +45,13 @@ impl Inner {
     /// Follows a background task until its report is delivered. Its call must have ended: until then it may still
     /// return the result itself.
     pub(crate) fn follow(self: &Arc<Self>, part: &PartId, resources: ChildResources) {
-        if !lock(&self.background).insert(part.clone()) {
+        if !self.subagents.begin_following(part) {
             return;
         }
         let (inner, part) = (self.clone(), part.clone());
         self.tasks.spawn(async move {
-            let done = inner.closing.run_until_cancelled(inner.follow_to_end(&part, resources)).await;
-            lock(&inner.background).remove(&part);
+            let done = inner.tasks.until_closing(inner.follow_to_end(&part, resources)).await;
+            inner.subagents.end_following(&part);
             if let Some(Err(error)) = done {
                 tracing::warn!(%part, %error, "cannot report the end of a background task");
             }
@@ -103,7 +90,7 @@ impl Inner {
             };
             let max_concurrent = self.instance(caller.directory.as_ref()).limits.max_concurrent;
             // The semaphore is never closed.
-            resources.slot = self.subagent_slots(session, max_concurrent).acquire_owned().await.ok();
+            resources.slot = self.subagents.slots(session, max_concurrent).acquire_owned().await.ok();
         }
         if resources.shared.is_none() {
             resources.shared = self.share_environment(session, child);
@@ -123,7 +110,7 @@ impl Inner {
             return self.deliver_report(part, &TaskEnd::Failed(error.to_string()), true).await;
         }
         let answer = self.await_answer(child, &task.prompt).await;
-        if self.runs.is_parking() {
+        if self.turns.is_parking() {
             // The child resumes at the next start, and so does its follower.
             return Ok(());
         }

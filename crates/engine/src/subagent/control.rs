@@ -51,7 +51,7 @@ impl Inner {
 
     /// Whether a turn of a session is running, here or in another process.
     pub(crate) fn is_running(&self, session: &SessionId) -> Result<bool, StoreError> {
-        Ok(self.runs.get(session).is_some() || self.store.lease_holder(session)?.is_some_and(|holder| holder.alive))
+        Ok(self.turns.is_running(session) || self.store.lease_holder(session)?.is_some_and(|holder| holder.alive))
     }
 
     /// Sends a message to the running turn. If the turn ends at the same moment, the message begins the next one.
@@ -137,7 +137,7 @@ impl Inner {
         let cancelled = self.cancel_background(|id| tree.iter().any(|session| session.id == *id)).await;
         // Abort a parent before its children, or it would continue with the news that one was stopped. It stops any
         // child it starts after this check itself, before it ends.
-        let aborted: Vec<bool> = tree.iter().map(|session| self.runs.abort(&session.id).is_some()).collect();
+        let aborted: Vec<bool> = tree.iter().map(|session| self.turns.abort(&session.id).is_some()).collect();
         cancelled?;
         let cancelled_start = self.cancel_unstarted(top).await?;
         let stopped = join_all(tree.iter().map(|session| self.stop_unwanted(&session.id))).await;

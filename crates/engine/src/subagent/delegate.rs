@@ -18,12 +18,13 @@ use api::{
 use futures::StreamExt;
 use indexmap::IndexMap;
 use serde_json::json;
-use store::{Background, Batch, LinkedTask, Store, StoreError, TaskLink};
+use store::{Background, LinkedTask, Store, StoreError, TaskLink};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::spending::budget;
 use crate::subagent::task::{self, TaskInput};
+use crate::turn::batch::TurnBatch;
 use crate::turn::history;
 use crate::turn::text_writer::row_interval;
 use crate::turn::tool_call::{CallEnd, PROGRESS_INTERVAL, ToolCall};
@@ -258,7 +259,7 @@ impl ToolCall {
         }
         self.turn.wait_out_pause().await?;
         let inner = self.turn.inner.clone();
-        let _spawning = inner.spawn_lock.lock().await;
+        let _spawning = inner.subagents.lock_spawning().await;
         if self.turn.cancel().is_cancelled() {
             return if self.turn.run.is_parked() { Err(Error::Parked) } else { Ok(Err(CANCELLED.to_owned())) };
         }
@@ -374,7 +375,7 @@ impl ToolCall {
     }
 
     /// Shows the call as running, with the progress of its child. Returns how long to wait before the next update.
-    async fn show_progress(&mut self, mut batch: Batch, delegation: &Delegation) -> Result<Duration, StoreError> {
+    async fn show_progress(&mut self, mut batch: TurnBatch, delegation: &Delegation) -> Result<Duration, StoreError> {
         self.count_usage(&mut batch);
         self.part.state = ToolState::Running(ToolRunning {
             input: delegation.input.clone(),
@@ -400,7 +401,7 @@ impl ToolCall {
 
     /// The trace that the child's model calls belong to.
     fn traceparent(&self) -> Option<String> {
-        self.turn.inner.traces.header(&self.prompt).map(|(_, value)| value)
+        self.turn.inner.turns.trace_header(&self.prompt).map(|(_, value)| value)
     }
 
     /// Whether the wait for the child ends before the child does.

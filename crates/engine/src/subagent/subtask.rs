@@ -96,10 +96,10 @@ pub(crate) async fn follow_up(turn: &Arc<Turn>, user: &UserMessage) -> Result<Af
         summary: None,
         ..user.clone()
     };
-    let mut batch = turn.batch().durable();
     let (id, info) = (message.id.clone(), Message::User(message));
     // It continues the command's work, under the same rules.
     let inbox = turn.inbox()?;
+    let mut batch = turn.batch().durable();
     match inbox.into_iter().find(|row| row.message_id == user.id).and_then(|row| row.data) {
         Some(data) => batch.enqueue_like(&turn.session_id, &id, data),
         None => batch.enqueue(&turn.session_id, &id),

@@ -322,7 +322,7 @@ mod tests {
         assert!(before.iter().zip(&after).all(|(a, b)| same(a, b)));
         let bytes = conversation.bytes;
         conversation.add(&message(200, 0, None));
-        assert_eq!(conversation.bytes - bytes, bytes / 200, "one more costs what one costs");
+        assert_eq!(conversation.bytes - bytes, bytes / 200, "another message costs the same");
         assert!(same(&conversation.prompt_messages(&supported)[199], &after[199]));
     }
 

@@ -203,6 +203,6 @@ mod tests {
             })
             .collect();
         assert_eq!(texts[..2], [RUNAWAY_BYTES / 2, RUNAWAY_BYTES / 2]);
-        assert_eq!(texts.len(), 3, "and a word about the rest");
+        assert_eq!(texts.len(), 3, "and a note about the rest");
     }
 }

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    EventBody, Extra, Message, MessageError, MessageWithParts, Part, PartHead, SessionId, StepFinishPart, ToolError,
-    ToolPart, ToolState, ToolTime, UserMessage,
+    EventBody, Extra, Message, MessageError, MessageWithParts, Part, PartHead, PartId, SessionId, StepFinishPart,
+    ToolError, ToolPart, ToolState, ToolTime, UserMessage,
 };
+use store::StoreError;
 use tools::Effect;
 
 use crate::spending::ledger::{self, ReportedUsage};
@@ -44,7 +45,7 @@ impl Inner {
     /// Returns how many.
     pub(crate) async fn recover(self: &Arc<Self>, only: Option<&SessionId>) -> Result<usize, Error> {
         match only {
-            Some(only) => self.note_opened(only),
+            Some(only) => self.turns.note_opened(only),
             None => self.discard_drafts().await?,
         }
         let mut resumed = self.resume(only)?;
@@ -72,7 +73,7 @@ impl Inner {
             // A lease of our own without a turn is left over from a turn that could not release it.
             let elsewhere =
                 || self.store.lease_holder(&session).map(|holder| holder.is_some_and(|h| h.alive && !h.own));
-            if wanted && self.runs.get(&session).is_none() && !elsewhere()? {
+            if wanted && !self.turns.is_running(&session) && !elsewhere()? {
                 self.start(&session);
                 resumed.insert(session);
             }
@@ -106,8 +107,8 @@ pub(crate) async fn repair(turn: &Arc<Turn>, crashed: bool, ended_well: bool) ->
         charge_cut_off_calls(turn, &incomplete).await?;
         for message in incomplete {
             repaired = true;
-            // A prompt that is given up runs nothing again: that may be what kills the process. Neither does an aborted
-            // turn.
+            // Nothing runs again for a prompt that is given up, because a call may be what kills the process. Nor for an
+            // aborted turn.
             repair_message(turn, message, lost.is_empty() && !turn.cancel().is_cancelled()).await?;
         }
     }
@@ -133,7 +134,7 @@ async fn charge_cut_off_calls(turn: &Turn, incomplete: &[MessageWithParts]) -> R
         ledger::charge(&mut batch, &call.session, used.cost, used.tokens);
     }
     turn.commit(batch).await?;
-    turn.inner.budget_signal.notify();
+    turn.inner.spending.call_ended();
     Ok(())
 }
 
@@ -147,67 +148,96 @@ fn written_bytes(part: &Part) -> usize {
     }
 }
 
+/// What the parts of an incomplete answer need.
+#[derive(Default)]
+struct PartRepairs {
+    /// The parts that were still open, closed now.
+    closed: Vec<Part>,
+    /// The calls that end as interrupted, with the subagents that nobody waits for any more.
+    interrupted: Vec<(PartId, Option<SessionId>)>,
+    /// The calls to run again.
+    again: Vec<ToolPart>,
+    /// Whether the model called tools.
+    called_tools: bool,
+}
+
+impl PartRepairs {
+    fn of(turn: &Turn, parts: Vec<Part>, user: Option<&UserMessage>, may_rerun: bool) -> Result<Self, Error> {
+        let mut repairs = Self::default();
+        for mut part in parts {
+            let end = api::now();
+            match &mut part {
+                Part::Text(text) if text.time.as_ref().is_some_and(|t| t.end.is_none()) => {
+                    text.time.get_or_insert_default().end = Some(end);
+                    repairs.closed.push(part);
+                }
+                Part::Reasoning(text) if text.time.end.is_none() => {
+                    text.time.end = Some(end);
+                    repairs.closed.push(part);
+                }
+                Part::Tool(tool) => {
+                    repairs.called_tools = true;
+                    match (&tool.state, user) {
+                        (state, _) if state.is_done() => {}
+                        (ToolState::Running(_), Some(user)) if may_rerun && can_run_again(turn, user, tool)? => {
+                            repairs.again.push(tool.clone());
+                        }
+                        _ => {
+                            let link = turn.store().task_link(&tool.head.id)?;
+                            repairs.interrupted.push((tool.head.id.clone(), link.map(|link| link.task.child)));
+                            interrupt(tool);
+                            repairs.closed.push(part);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(repairs)
+    }
+
+    /// Stops the subagents that nobody waits for any more, and stores what has ended.
+    async fn store(&self, turn: &Turn) -> Result<(), StoreError> {
+        for child in self.interrupted.iter().filter_map(|(_, child)| child.as_ref()) {
+            if let Err(error) = turn.inner.stop_unwanted(child).await {
+                tracing::warn!(%child, %error, "cannot stop a subagent");
+            }
+        }
+        let mut batch = turn.batch();
+        for (call, child) in &self.interrupted {
+            if child.is_some() {
+                batch.end_task(call);
+            }
+            batch.record(STARTED, call.as_str(), None, None);
+        }
+        for part in &self.closed {
+            batch.publish_part(part);
+        }
+        turn.commit_any(batch).await.map(drop)
+    }
+}
+
 async fn repair_message(turn: &Arc<Turn>, message: MessageWithParts, may_rerun: bool) -> Result<(), Error> {
     let Message::Assistant(mut info) = message.info else { return Ok(()) };
     let user = turn.store().message(&info.parent_id)?;
     let user = user.as_ref().and_then(|m| m.info.as_user());
-    let mut batch = turn.batch();
-    let (mut again, mut orphans) = (Vec::new(), Vec::new());
-    let mut called = false;
     // The process that wrote the other parts may have had a different clock.
     let finish = PartHead::after(&turn.session_id, &info.id, &message.parts);
-    for mut part in message.parts {
-        let end = api::now();
-        match &mut part {
-            Part::Text(text) if text.time.as_ref().is_some_and(|t| t.end.is_none()) => {
-                text.time.get_or_insert_default().end = Some(end);
-                batch.publish_part(&part);
-            }
-            Part::Reasoning(text) if text.time.end.is_none() => {
-                text.time.end = Some(end);
-                batch.publish_part(&part);
-            }
-            Part::Tool(tool) => {
-                called = true;
-                if !tool.state.is_done() {
-                    match (&tool.state, user) {
-                        (ToolState::Running(_), Some(user)) if may_rerun && can_run_again(turn, user, tool)? => {
-                            again.push(tool.clone());
-                        }
-                        _ => {
-                            if let Some(link) = turn.store().task_link(&tool.head.id)? {
-                                orphans.push(link.task.child);
-                                batch.end_task(&tool.head.id);
-                            }
-                            interrupt(tool);
-                            batch.record(STARTED, tool.head.id.as_str(), None, None);
-                            batch.publish_part(&part);
-                        }
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    for child in orphans {
-        if let Err(error) = turn.inner.stop_unwanted(&child).await {
-            tracing::warn!(%child, %error, "cannot stop a subagent");
-        }
-    }
-    if !batch.is_empty() {
-        turn.commit(batch).await?;
-    }
+    let repairs = PartRepairs::of(turn, message.parts, user, may_rerun)?;
+    repairs.store(turn).await?;
+    let reason = if repairs.called_tools { "tool-calls" } else { "unknown" };
     let mut rejected = false;
     if let Some(user) = user {
-        rejected = run_again(turn, user, again).await?;
+        rejected = run_again(turn, user, repairs.again).await?;
     }
-    let reason = if called { "tool-calls" } else { "unknown" };
+    let reported = ReportedUsage::of(turn.store(), &turn.session_id, &info.id)?;
+    let cut_off = remote::cut_off(turn)?;
     let mut batch = turn.batch().durable();
-    if let Some(reported) = ReportedUsage::of(turn.store(), &turn.session_id, &info.id)? {
+    if let Some(reported) = reported {
         (info.cost, info.tokens) = (reported.cost, reported.tokens.clone());
         reported.settle(&mut batch, &turn.session_id);
     }
-    if let Some(error) = remote::cut_off(turn)? {
+    if let Some(error) = cut_off {
         let session_id = Some(turn.session_id.clone());
         batch.event(EventBody::SessionError { session_id, error: Some(error.clone()) });
         info.error = Some(error);

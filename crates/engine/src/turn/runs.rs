@@ -210,7 +210,7 @@ impl Runs {
 impl Inner {
     /// Starts a turn, or joins and wakes the running one.
     pub(crate) fn start(self: &Arc<Self>, session: &SessionId) -> Arc<Run> {
-        let (run, new) = self.runs.enter(session);
+        let (run, new) = self.turns.runs().enter(session);
         if new {
             let guard = SessionGuard::new(self, session, &run);
             self.tasks.spawn(guard.drive());
@@ -222,7 +222,7 @@ impl Inner {
 
     /// Makes the turn of a session read the rows again, wherever it runs.
     pub(crate) async fn wake_turn(&self, session: &SessionId) -> Result<(), StoreError> {
-        match self.runs.get(session) {
+        match self.turns.runs().get(session) {
             Some(run) => {
                 run.wake();
                 Ok(())
@@ -233,31 +233,33 @@ impl Inner {
 
     /// Enters a session. Returns `None` if it is already entered; that run is then marked as joined.
     pub(crate) fn try_enter(self: &Arc<Self>, session: &SessionId) -> Option<SessionGuard> {
-        let (run, new) = self.runs.enter(session);
+        let (run, new) = self.turns.runs().enter(session);
         new.then(|| SessionGuard::new(self, session, &run))
     }
 
     fn start_if_turns_wait(self: &Arc<Self>, session: &SessionId) {
-        if !self.closing.is_cancelled() && self.store.current_turn(session).is_ok_and(|next| next.is_some()) {
+        if !self.tasks.is_closing() && self.store.current_turn(session).is_ok_and(|next| next.is_some()) {
             self.start(session);
         }
     }
 
     /// Follows a session that another process runs. If that process ends without answering what we accepted, we do.
     fn follow_other_process(self: &Arc<Self>, session: &SessionId) {
-        if !lock(&self.runs.followed).insert(session.clone()) {
+        if !lock(&self.turns.runs().followed).insert(session.clone()) {
             return;
         }
         let (inner, session) = (self.clone(), session.clone());
         self.tasks.spawn(async move {
-            let _ = inner.closing.run_until_cancelled(inner.wait_until_free(&session)).await;
-            lock(&inner.runs.followed).remove(&session);
+            let _ = inner.tasks.until_closing(inner.wait_until_free(&session)).await;
+            lock(&inner.turns.runs().followed).remove(&session);
             inner.start_if_turns_wait(&session);
         });
     }
 }
 
-/// A session that this process has entered: nobody else in it acquires the lease. Freed on drop.
+/// A session that this process has entered: nobody else in it acquires the lease. Freed on drop. If it still has the
+/// lease of a prompt then, a new run takes that over.
+#[must_use = "the session is free again once this is dropped"]
 pub(crate) struct SessionGuard {
     pub(crate) inner: Arc<Inner>,
     pub(crate) session: SessionId,
@@ -273,6 +275,14 @@ struct Claim {
     instance: Arc<Instance>,
 }
 
+/// What a turn begins with.
+pub(crate) struct ClaimedTurn {
+    pub(crate) instance: Arc<Instance>,
+    pub(crate) acquired: AcquireOutcome,
+    /// The session's cached conversation, if it still matches the rows except for waiting prompts.
+    pub(crate) cached: Option<Conversation>,
+}
+
 impl SessionGuard {
     fn new(inner: &Arc<Inner>, session: &SessionId, run: &Arc<Run>) -> Self {
         Self {
@@ -284,34 +294,32 @@ impl SessionGuard {
         }
     }
 
-    /// Keeps the lease that came with a prompt until [`acquire`](Self::acquire).
-    pub(crate) fn set_claim(&mut self, acquired: AcquireOutcome, instance: Arc<Instance>) {
-        self.claim = Some(Claim { acquired, instance });
+    /// Keeps the lease that came with a prompt, if one did, for [`drive`](Self::drive).
+    pub(crate) fn with_claim(mut self, acquired: Option<AcquireOutcome>, instance: Arc<Instance>) -> Self {
+        self.claim = acquired.map(|acquired| Claim { acquired, instance });
+        self
     }
 
-    /// The instance that accepted the prompt that brought the lease.
-    pub(crate) fn instance(&self) -> Option<Arc<Instance>> {
-        self.claim.as_ref().map(|claim| claim.instance.clone())
+    /// The lease that came with a prompt.
+    pub(crate) fn take_claim(&mut self) -> Option<ClaimedTurn> {
+        let Claim { acquired, instance } = self.claim.take()?;
+        let cached = self.begin(&acquired);
+        Some(ClaimedTurn { instance, acquired, cached })
     }
 
-    /// Acquires the session's lease, and its cached conversation if that still matches the rows except for waiting
-    /// prompts.
+    /// Acquires the session's lease, for a session that none came with. Also returns its cached conversation, if that
+    /// still matches the rows except for waiting prompts.
     pub(crate) async fn acquire(&mut self) -> Result<(AcquireOutcome, Option<Conversation>), StoreError> {
-        let cached = self.inner.conversations.take(&self.session);
-        let acquired = match self.claim.take() {
-            Some(claim) => claim.acquired,
-            None => self.inner.store.acquire(&self.session).await?,
-        };
-        if let AcquireOutcome::Acquired { lease, .. } = &acquired {
-            self.run.set_epoch(lease.epoch());
-        }
-        let current = match &acquired {
-            AcquireOutcome::Acquired { took_over: false, revision, .. } => {
-                cached.filter(|cached| cached.revision == *revision)
-            }
-            _ => None,
-        };
-        Ok((acquired, current))
+        let acquired = self.inner.store.acquire(&self.session).await?;
+        let cached = self.begin(&acquired);
+        Ok((acquired, cached))
+    }
+
+    fn begin(&self, acquired: &AcquireOutcome) -> Option<Conversation> {
+        let cached = self.inner.turns.conversations().take(&self.session);
+        let AcquireOutcome::Acquired { lease, took_over, revision, .. } = acquired else { return None };
+        self.run.set_epoch(lease.epoch());
+        cached.filter(|cached| !took_over && cached.revision == *revision)
     }
 
     /// Runs the session's turn to its end.
@@ -335,7 +343,7 @@ impl Drop for SessionGuard {
     fn drop(&mut self) {
         let result = std::mem::replace(&mut self.result, Ok(TurnLocation::Here));
         let location = result.as_ref().ok().copied();
-        let joined = self.inner.runs.leave(&self.session);
+        let joined = self.inner.turns.runs().leave(&self.session);
         self.run.result.send_replace(Some(result));
         match location {
             Some(TurnLocation::Elsewhere) => self.inner.follow_other_process(&self.session),
@@ -361,7 +369,7 @@ mod tests {
         let run = begin();
         run.set_epoch(5);
         runs.abort_turn(&session, 4);
-        assert!(!run.cancel.is_cancelled(), "it was for the turn before");
+        assert!(!run.cancel.is_cancelled(), "it was meant for the previous turn");
         runs.abort_turn(&session, 5);
         assert!(run.cancel.is_cancelled());
         runs.leave(&session);
@@ -374,7 +382,7 @@ mod tests {
             assert_eq!(run.cancel.is_cancelled(), leased);
             runs.leave(&session);
         }
-        // Older versions send no epoch and mean whatever runs.
+        // Older versions send no epoch, and mean any turn that runs.
         let run = begin();
         runs.abort_turn(&session, 0);
         assert!(run.cancel.is_cancelled());

@@ -106,7 +106,7 @@ impl Turn {
         batch.record(STARTED, part.head.id.as_str(), Some(&Json::Bool(true)), None);
         batch.usage(id, &Usage { tool_calls: 1, ..Usage::default() });
         // Not retried: nothing has started yet, so the caller can be told at once.
-        self.set_number(self.store().commit(batch).await?.turn);
+        self.set_number(self.commit_once(batch).await?.turn);
 
         let output = self.run_and_show(&input.command, &part, started).await?;
         part.state = ToolState::Completed(ToolCompleted {

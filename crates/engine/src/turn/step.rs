@@ -20,6 +20,7 @@ use crate::ask::rules::Rules;
 use crate::project::models::{self, ModelTarget};
 use crate::spending::budget::Admission;
 use crate::spending::ledger::{self, REPORTED, ReportedUsage, StreamUsage};
+use crate::turn::batch::TurnBatch;
 use crate::turn::prompt::{self, StepRequest};
 use crate::turn::text_writer::TextWriter;
 use crate::turn::tool_call::{CallEnd, ToolCall};
@@ -72,7 +73,7 @@ pub(crate) async fn run(
         }
     };
     let is_last = agent.steps.is_some_and(|most| number + 1 >= most);
-    let tools = turn.tools(&target.model.api.id).await;
+    let tools = turn.wait(turn.tools(&target.model.api.id)).await?;
     let mut prompt = prompt::build(&StepRequest {
         instance: &turn.instance,
         agent,
@@ -86,7 +87,7 @@ pub(crate) async fn run(
         servers: turn.server_instructions(&rules),
         session: (&turn.session_id, parent),
     });
-    prompt.settings.headers.extend(turn.inner.traces.header(&user.id));
+    prompt.settings.headers.extend(turn.inner.turns.trace_header(&user.id));
     let mut step = Step::new(turn, user, rules, conversation, &prompt, &target);
     step.is_last = is_last;
     match step.open().await? {
@@ -274,7 +275,7 @@ impl<'a> Step<'a> {
             let reserved = self.reserved.clone();
             self.settle_reservation(&mut batch, &self.used(target, true));
             self.commit(batch).await?;
-            self.turn.inner.budget_signal.notify();
+            self.turn.inner.spending.call_ended();
             if self.turn.cancel().run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
                 return Ok(ModelCallOutcome::Cancelled);
             }
@@ -381,7 +382,7 @@ impl<'a> Step<'a> {
             }
             batch.publish_part(part);
         }
-        if batch.is_empty() { Ok(()) } else { self.commit(batch).await }
+        self.turn.commit_any(batch).await.map(drop)
     }
 
     /// Shows a call that the model begins to write.
@@ -461,9 +462,8 @@ impl<'a> Step<'a> {
         self.settle_reservation(&mut batch, used);
         let turn = self.turn.clone();
         let write = async move {
-            if !batch.is_empty() {
-                turn.commit(batch).await?;
-                turn.inner.budget_signal.notify();
+            if turn.commit_any(batch).await? {
+                turn.inner.spending.call_ended();
             }
             Ok::<_, StoreError>(())
         };
@@ -657,7 +657,7 @@ impl<'a> Step<'a> {
         self.parts.push(part);
     }
 
-    async fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+    async fn commit(&self, batch: TurnBatch) -> Result<(), StoreError> {
         self.turn.commit(batch).await.map(drop)
     }
 

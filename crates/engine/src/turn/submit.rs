@@ -69,8 +69,9 @@ impl Inner {
         let read = |store: &Store| Ok((store.session(id)?, self.stored_constraints(store, id)?));
         let (session, recorded) = self.store.snapshot(read).map_err(store_error)?;
         let session = session.ok_or_else(|| HostError::not_found("session", id.as_str()))?;
-        let careful = options.careful || self.careful || recorded.is_some_and(|constraints| constraints.careful);
-        self.note_opened(id);
+        let careful =
+            options.careful || self.settings.careful || recorded.is_some_and(|constraints| constraints.careful);
+        self.turns.note_opened(id);
         if let Some(message) = &input.message_id
             && let Some(known) = self.known_prompt(id, message)?
         {
@@ -86,7 +87,7 @@ impl Inner {
         let message = accepted.message.id.clone();
         let mut batch = Batch::new(&instance.place).durable();
         if !no_reply {
-            self.traces.store(&message, traceparent.as_deref());
+            self.turns.traces().store(&message, traceparent.as_deref());
             let rules = rules_at_acceptance(&instance, &session, &accepted.message, careful);
             let caller = options.caller.and_then(|caller| caller.identity.as_deref());
             match &queued_input {
@@ -159,15 +160,13 @@ impl Inner {
                     return;
                 }
             };
-            let Some(mut guard) = guard else {
+            let Some(guard) = guard else {
                 // A turn is running, or was a moment ago.
                 inner.start(&id);
                 let _ = accepted.send(Ok(committed));
                 return;
             };
-            if let Some(acquired) = committed.claimed.take() {
-                guard.set_claim(acquired, instance);
-            }
+            let guard = guard.with_claim(committed.claimed.take(), instance);
             let _ = accepted.send(Ok(committed));
             guard.drive().await;
         });
@@ -196,18 +195,18 @@ impl Inner {
                 let row = self.store.turn(&turn)?;
                 Ok(row.is_some_and(|row| row.prompts.contains(message)))
             };
-            // A run that is still there answers without a look at the rows.
-            let runs = self.runs.get(id).is_some_and(|run| run.is_of_turn(turn.number));
+            // A run that still exists knows the answer without reading rows.
+            let runs = self.turns.runs().get(id).is_some_and(|run| run.is_of_turn(turn.number));
             if runs || took_in().map_err(store_error)? {
                 return match self.wait_for_turn(&turn).await? {
                     Some(answer) => {
-                        self.conversations.answer(id, &answer).map_or_else(|| self.message_of(id, &answer), Ok)
+                        self.turns.conversations().answer(id, &answer).map_or_else(|| self.message_of(id, &answer), Ok)
                     }
                     None => self.message_of(id, message),
                 };
             }
         }
-        // Forked and old messages have no turn that tells its answer.
+        // Forked and old messages have no turn that records the answer.
         let mut messages = self.store.messages_from(id, message).map_err(store_error)?;
         match turn::find_answer(&messages, message) {
             Some(place) => Ok(messages.swap_remove(place).0),
@@ -219,7 +218,7 @@ impl Inner {
     pub(crate) async fn wait_for_turn(self: &Arc<Self>, turn: &TurnId) -> Result<Option<MessageId>, HostError> {
         let session = &turn.session;
         // The usual case: it runs, and there is nothing to read before it ends.
-        let mut running = self.runs.get(session).inspect(|run| run.wake());
+        let mut running = self.turns.runs().get(session).inspect(|run| run.wake());
         loop {
             let run = match running.take() {
                 Some(run) => run,
@@ -236,7 +235,7 @@ impl Inner {
                     }
                 }
                 Ok(TurnLocation::Elsewhere) => self.wait_elsewhere(turn).await?,
-                Err(error) if run.is_of_turn(turn.number) || self.runs.is_parking() => return Err(error),
+                Err(error) if run.is_of_turn(turn.number) || self.turns.is_parking() => return Err(error),
                 // Another turn failed, and is retried before this one begins.
                 Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
             }
@@ -276,11 +275,10 @@ impl Turn {
         let mut batch = self.batch().durable();
         match accepted {
             Ok((queued, accepted)) => {
-                self.inner.traces.rename(&queued, &accepted.message.id);
+                self.inner.turns.traces().rename(&queued, &accepted.message.id);
                 batch.promote(&queued, &accepted.message.id);
                 write_prompt(&mut batch, &self.session_id, &self.instance, &accepted);
-                self.defer(batch);
-                self.flush().await?;
+                self.commit(batch).await?;
                 Ok(true)
             }
             Err(None) => {

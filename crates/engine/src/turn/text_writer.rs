@@ -171,6 +171,6 @@ mod tests {
         for rate in [100, 10_000, 1_000_000] {
             assert!(written(rate, 100) <= most, "{rate}: {} of {most}", written(rate, 100));
         }
-        assert_eq!(row_interval(ROW_INTERVAL, 0), ROW_INTERVAL, "a short one is as quick as it was");
+        assert_eq!(row_interval(ROW_INTERVAL, 0), ROW_INTERVAL, "the interval of a short text is unchanged");
     }
 }

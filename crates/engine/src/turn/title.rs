@@ -44,8 +44,9 @@ pub(crate) fn is_initial(title: &str) -> bool {
 /// Asks the small model for a title. A failure does no harm: the next turn tries again. Neither does an exhausted
 /// budget: the turn itself matters more.
 pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: &Session, text: String, used: ModelRef) {
+    let turns = &inner.turns;
     let (inner, session, initial) = (inner.clone(), session.id.clone(), session.title.clone());
-    inner.titles.clone().spawn(async move {
+    let work = async move {
         let Ok(target) = inner.resolve(&instance, &inner.small_model(&instance, &used)) else { return };
         let Some(prompt) = prompt(&instance, &target, &session, &text) else { return };
         let call = ledger::reservation(MessageId::new().as_str(), &session, STEPS, &prompt, &target.model);
@@ -58,7 +59,7 @@ pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: &Se
         }
         let mut usage = StreamUsage::default();
         let work = tokio::time::timeout(TIMEOUT, request_title(&inner, &target, &prompt, &mut usage));
-        let title = inner.closing.run_until_cancelled(work).await.and_then(Result::ok);
+        let title = inner.tasks.until_closing(work).await.and_then(Result::ok);
         let failed = matches!(title, Some(None));
         let mut batch = Batch::new(&instance.place);
         let used = usage.used(&call, &target.model, failed);
@@ -69,8 +70,9 @@ pub(crate) fn generate(inner: &Arc<Inner>, instance: Arc<Instance>, session: &Se
         if let Err(error) = inner.commit_with_retry(None, batch).await {
             tracing::debug!(%session, %error, "the title was not stored");
         }
-        inner.budget_signal.notify();
-    });
+        inner.spending.call_ended();
+    };
+    turns.spawn_title(work);
 }
 
 /// Adds the usage of a call to that of the session's title.

@@ -15,6 +15,7 @@ use tools::{Answers, Change, Context, Effect, FileChange, Need, Output, Progress
 
 use crate::ask::rules::Rules;
 use crate::subagent::task;
+use crate::turn::batch::TurnBatch;
 use crate::turn::text_writer::row_interval;
 use crate::turn::{Turn, known_files, prompt, structured_output};
 use crate::{Error, ask};
@@ -248,7 +249,7 @@ impl ToolCall {
 
     /// A fresh view of the files.
     fn environment(&self) -> Arc<dyn Environment> {
-        let environment = self.turn.inner.environment(&self.turn.session_id);
+        let environment = self.turn.inner.environments.of(&self.turn.session_id);
         environment.clone().for_call().unwrap_or(environment)
     }
 
@@ -374,11 +375,11 @@ impl ToolCall {
         }
         let mut batch = self.turn.batch().durable();
         put(&mut batch);
-        if batch.is_empty() { Ok(()) } else { self.turn.commit(batch).await.map(drop) }
+        self.turn.commit_any(batch).await.map(drop)
     }
 
     /// A batch for the outcome. It removes the mark of the intent, and the task link.
-    fn outcome_batch(&self) -> Batch {
+    fn outcome_batch(&self) -> TurnBatch {
         let mut batch = self.turn.batch();
         batch.record(STARTED, self.part.head.id.as_str(), None, None);
         if self.part.tool == task::TOOL {

@@ -1,4 +1,4 @@
-//! Turns as objects: looking at them, waiting for them and cancelling them.
+//! Turns as objects: reading, waiting and cancelling.
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ impl Inner {
         Ok(TurnPage { turns, older })
     }
 
-    /// Rows as turns: one that runs is looked at more closely, for what it waits for.
+    /// Rows as turns. For the running one this also finds out what it waits for.
     async fn describe(&self, session: &SessionId, rows: Vec<TurnRow>) -> Result<Vec<Turn>, HostError> {
         let mut turns: Vec<Turn> = rows.into_iter().map(turn_of_row).collect();
         let Some(running) = turns.iter_mut().find(|turn| turn.state == TurnState::Running) else { return Ok(turns) };
         if !self.is_running(session).map_err(store_error)? {
-            // Its process died; whoever resumes it begins where it stopped.
+            // Its process died; the process that resumes it continues where it stopped.
             running.state = TurnState::Queued;
             return Ok(turns);
         }
@@ -47,7 +47,7 @@ impl Inner {
         Ok(turns)
     }
 
-    /// Cancels one turn and returns once it has ended. One that is queued leaves without touching the one that runs.
+    /// Cancels one turn and returns once it has ended. Cancelling a queued turn does not touch the running one.
     pub(crate) async fn cancel_turn(self: &Arc<Self>, id: &TurnId) -> Result<Turn, HostError> {
         let found = self.turn(id).await?;
         if found.state.is_ended() {

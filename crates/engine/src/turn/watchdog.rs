@@ -1,7 +1,7 @@
 //! Finds work that nobody is doing and resumes it: waiting prompts without a turn, turns of dead processes, and
 //! background tasks whose end nobody would report.
 //!
-//! In normal operation there is nothing to find, because whoever accepts a prompt starts its turn. The watchdog is for
+//! In normal operation there is nothing to find, because the process that accepts a prompt starts its turn. The watchdog is for
 //! failures: a turn that panicked, a database that failed for a while, another process that was killed. Tests of normal
 //! operation leave it off.
 
@@ -14,7 +14,7 @@ use store::{Background, Batch, LinkedTask, StoreError, TaskLink};
 use tokio::time::Instant;
 
 use crate::subagent::delegate::ChildResources;
-use crate::{Engine, Error, Inner, lock};
+use crate::{Engine, Error, Inner};
 
 /// How often it checks. It acts on what it finds twice in a row, because someone may have been about to act.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -44,14 +44,14 @@ impl Engine {
     /// Starts a watchdog that runs until the engine ends. Must be called inside a tokio runtime.
     pub fn start_watchdog(&self, scope: WatchdogScope) {
         if scope == WatchdogScope::Opened {
-            lock(&self.inner.opened_sessions).get_or_insert_default();
+            self.inner.turns.record_opened();
         }
-        let (weak, closing) = (Arc::downgrade(&self.inner), self.inner.closing.clone());
+        let (weak, closing) = (Arc::downgrade(&self.inner), self.inner.tasks.closing().clone());
         let watch = async move {
             let (mut suspects, mut unreported) = (HashMap::new(), HashSet::new());
             loop {
                 tokio::time::sleep(POLL_INTERVAL).await;
-                let Some(inner) = weak.upgrade().filter(|inner| !inner.runs.is_parking()) else { return };
+                let Some(inner) = weak.upgrade().filter(|inner| !inner.turns.is_parking()) else { return };
                 let sessions = inner.check_sessions(&mut suspects);
                 let tasks = inner.check_background_tasks(&mut unreported).await;
                 let drafts = if scope == WatchdogScope::All { inner.discard_drafts().await } else { Ok(()) };
@@ -67,17 +67,9 @@ impl Engine {
 }
 
 impl Inner {
-    /// Records that this process has opened a session.
-    pub(crate) fn note_opened(&self, session: &SessionId) {
-        if let Some(opened) = &mut *lock(&self.opened_sessions) {
-            opened.insert(session.clone());
-        }
-    }
-
     fn is_in_scope(&self, session: &SessionId) -> Result<bool, StoreError> {
-        let is_opened =
-            |session: &SessionId| lock(&self.opened_sessions).as_ref().is_none_or(|opened| opened.contains(session));
-        Ok(is_opened(session) || self.lineage(session)?.iter().any(|above| is_opened(&above.id)))
+        Ok(self.turns.is_watched(session)
+            || self.lineage(session)?.iter().any(|above| self.turns.is_watched(&above.id)))
     }
 
     /// Starts waiting turns that nobody runs.
@@ -102,7 +94,7 @@ impl Inner {
     /// Sessions with work to do that no living process runs.
     fn abandoned_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
         let mut unfinished = self.store.unfinished_sessions()?;
-        unfinished.retain(|session| self.runs.get(session).is_none() && !self.runs.is_followed(session));
+        unfinished.retain(|session| !self.turns.is_running(session) && !self.turns.runs().is_followed(session));
         let mut open = Vec::new();
         for session in unfinished {
             let elsewhere = self.store.lease_holder(&session)?.is_some_and(|holder| holder.alive && !holder.own);
@@ -133,7 +125,7 @@ impl Inner {
     pub(crate) fn is_unfollowed(&self, link: &TaskLink) -> Result<bool, StoreError> {
         let follower = link.task.background.as_ref().and_then(|background| background.follower.as_deref());
         let followed = match follower {
-            Some(follower) if follower == self.store.owner() => lock(&self.background).contains(&link.part),
+            Some(follower) if follower == self.store.owner() => self.subagents.is_following(&link.part),
             Some(follower) => self.store.is_alive(follower),
             None => false,
         };

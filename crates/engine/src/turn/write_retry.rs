@@ -77,7 +77,7 @@ impl WriteRetry<'_> {
     pub(crate) async fn should_retry<T>(&mut self, result: &Result<T, impl Transient>) -> bool {
         let Some(reason) = result.as_ref().err().and_then(Transient::transient_reason) else { return false };
         let most =
-            if self.inner.runs.is_parking() { SHUTDOWN_RETRY_TIME } else { self.inner.store.write_retry_timeout() };
+            if self.inner.turns.is_parking() { SHUTDOWN_RETRY_TIME } else { self.inner.store.write_retry_timeout() };
         if self.began.elapsed() >= most {
             self.given_up = true;
             let session = self.session.map(|(_, id)| id);

@@ -1,5 +1,5 @@
-//! Linked git worktrees as such: created, checked out, reset and removed, whoever they are for. Git fails while another
-//! git writes in the same worktree, so commands that write in one need its lock ([`GitWorktree::lock`]).
+//! Creates, checks out, resets and removes linked git worktrees, for users and for subagents. Git fails while another git
+//! writes in the same worktree, so commands that write in one need its lock ([`GitWorktree::lock`]).
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, Weak};
 
 use exec::Exec;
 use exec::git::{Git, GitError};
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedMutexGuard};
 
 use crate::{Inner, lock};
 
-/// The most linked worktrees of a repository, whoever made them.
+/// The maximum number of linked worktrees of a repository, including those not created by Trefoil.
 pub(crate) const MAX_WORKTREES: usize = 200;
 
 /// Whether a repository has as many linked worktrees as it may.
@@ -19,13 +19,25 @@ pub(crate) fn is_full(main: &Path) -> bool {
     config::linked_trees(main).len() >= MAX_WORKTREES
 }
 
-/// The locks of the worktrees in use, by directory.
+/// Who writes in which worktree.
 #[derive(Default)]
-pub(crate) struct WorktreeLocks(Mutex<HashMap<PathBuf, Weak<AsyncMutex<()>>>>);
+pub(crate) struct Worktrees {
+    /// Held while worktrees of subagents are merged or removed: two merges into one tree would not see each other's
+    /// changes.
+    merging: AsyncMutex<()>,
+    /// The locks of the worktrees in use, by directory.
+    locks: Mutex<HashMap<PathBuf, Weak<AsyncMutex<()>>>>,
+}
 
-impl WorktreeLocks {
-    fn of(&self, directory: &Path) -> Arc<AsyncMutex<()>> {
-        let mut locks = lock(&self.0);
+impl Worktrees {
+    /// Waits until nobody else in this process merges or removes worktrees of subagents.
+    pub(crate) async fn lock_merging(&self) -> MutexGuard<'_, ()> {
+        self.merging.lock().await
+    }
+
+    /// The lock of the git commands that write in a worktree.
+    fn lock_for(&self, directory: &Path) -> Arc<AsyncMutex<()>> {
+        let mut locks = lock(&self.locks);
         locks.retain(|_, lock| lock.strong_count() > 0);
         if let Some(lock) = locks.get(directory).and_then(Weak::upgrade) {
             return lock;
@@ -81,7 +93,7 @@ pub(crate) struct GitWorktree {
 
 impl GitWorktree {
     pub(crate) fn new(inner: &Inner, exec: &Exec, main: &Path, directory: &Path) -> Self {
-        let lock = inner.git_locks.of(directory);
+        let lock = inner.worktrees.lock_for(directory);
         Self { directory: directory.to_owned(), main: main.to_owned(), exec: exec.clone(), lock }
     }
 

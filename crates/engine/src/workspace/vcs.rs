@@ -49,7 +49,7 @@ impl Engine {
     /// Git for the part of a working tree below a directory; `None` outside a repository.
     fn vcs(&self, scope: &Scope) -> Option<Vcs> {
         let instance = self.inner.instance(scope.directory.as_ref());
-        let scratch = &self.inner.inputs.dirs.cache;
+        let scratch = &self.inner.settings.inputs.dirs.cache;
         let is_repository = instance.loaded.project.vcs.is_some();
         is_repository.then(|| Vcs::new(&instance.exec, scope.directory.as_ref(), instance.worktree(), scratch))
     }
@@ -101,7 +101,7 @@ impl Vcs {
     /// Git for the whole working tree of a directory.
     pub(super) fn whole_tree(engine: &Engine, instance: &Instance) -> Self {
         let root = instance.worktree();
-        Self::new(&instance.exec, root, root, &engine.inner.inputs.dirs.cache)
+        Self::new(&instance.exec, root, root, &engine.inner.settings.inputs.dirs.cache)
     }
 
     /// Git for a directory of a working tree. It may write temporary files below `scratch`.

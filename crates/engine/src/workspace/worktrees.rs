@@ -131,7 +131,7 @@ impl ProjectWorktrees {
     /// Creates a worktree below the data directory, on a branch of its own or on `branch`, which is created if it does not
     /// exist. [`Self::spawn_setup`] adds its files.
     pub(super) async fn create(&self, name: Option<&str>, branch: Option<&str>) -> Result<CreatedWorktree, HostError> {
-        let folder = self.engine.inner.inputs.dirs.data.join(FOLDER).join(&self.project.id);
+        let folder = self.engine.inner.settings.inputs.dirs.data.join(FOLDER).join(&self.project.id);
         let requested = name.map(worktree_name).filter(|name| !name.is_empty());
         for attempt in 0..MAX_NAME_ATTEMPTS {
             let name = match &requested {
@@ -142,7 +142,7 @@ impl ProjectWorktrees {
             let own_branch = format!("{}{name}", LinkedWorktree::BRANCH_PREFIX);
             let directory = folder.join(&name);
             if directory.exists() {
-                // Before its lock is taken: whoever made it may hold it for as long as the checkout takes.
+                // Before its lock is acquired: its creator may hold it for the whole checkout.
                 continue;
             }
             let tree = self.tree(&directory);
@@ -196,14 +196,15 @@ impl ProjectWorktrees {
     }
 
     /// Checks out the files of a new worktree and runs the start commands, the project's and then its own. An event tells
-    /// when it is ready. Whoever writes in it meanwhile waits for the checkout.
+    /// when it is ready. Other writers wait for the checkout.
     pub(super) fn spawn_setup(self, created: CreatedWorktree, start_command: Option<String>) {
         let inner = self.engine.inner.clone();
-        inner.tasks.clone().spawn(async move {
+        let tasks = self.engine.inner.clone();
+        tasks.tasks.spawn(async move {
             let CreatedWorktree { info, locked, .. } = created;
             let set_up = self.set_up(Path::new(&info.directory), locked, start_command);
             let place = Location::new(info.directory.as_str(), self.project.id.as_str());
-            let body = match inner.closing.run_until_cancelled(set_up).await {
+            let body = match inner.tasks.until_closing(set_up).await {
                 // The engine shuts down; the worktree stays as it is.
                 None => return,
                 Some(Ok(())) => EventBody::WorktreeReady { name: info.name.clone(), branch: info.branch.clone() },

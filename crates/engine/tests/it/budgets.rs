@@ -74,7 +74,7 @@ async fn a_turn_counts_its_steps_calls_and_files() {
     lab.say(&session, &script(turn)).await;
     let node = node(&lab, &session).await;
     assert_eq!(usage_totals(&node.own), (3 * STEP_TOKENS, 3, 0));
-    assert_eq!((node.own.tool_calls, node.own.files), (3, 1), "the same file twice is one");
+    assert_eq!((node.own.tool_calls, node.own.files), (3, 1), "a file that changed twice counts once");
     assert_eq!(node.own, node.total);
     assert_eq!((node.own.tokens.input, node.own.tokens.output, node.own.tokens.cache.read), (270, 60, 30));
     assert_eq!(node.state, TreeState::Idle);
@@ -111,7 +111,7 @@ async fn an_interrupted_attempt_counts_and_a_refused_one_does_not() {
     assert!(text(&lab.say(&session, &script(broken)).await).ends_with("0123456789abcdef"));
     let used = node(&lab, &session).await.own;
     assert_eq!((used.steps, used.estimated_steps), (3, 2));
-    assert_eq!(used.tokens.output, 20 + 2 * 4, "four tokens of each attempt that broke off");
+    assert_eq!(used.tokens.output, 20 + 2 * 4, "four tokens of each interrupted attempt");
     assert_eq!(used.all_tokens() - used.estimated_tokens, STEP_TOKENS);
     let refused = json!([{ "http_error": 503, "fail_times": 2, "retry_after_ms": 1, "text": "well" }]);
     lab.say(&session, &script(refused)).await;
@@ -181,7 +181,7 @@ fn an_interrupted_call_is_counted_once() {
             }
             let used = engine.tree(&session).await.unwrap().sessions.remove(0).own;
             assert_eq!((used.steps, used.estimated_steps, used.tool_calls), (3, 2, 1));
-            assert_eq!(used.all_tokens() - used.estimated_tokens, STEP_TOKENS, "what was reported stays as it was");
+            assert_eq!(used.all_tokens() - used.estimated_tokens, STEP_TOKENS, "the reported usage is unchanged");
             assert!(used.estimated_tokens > 200, "the prompt was read twice");
         });
     }
@@ -216,7 +216,7 @@ async fn usage_reported_before_a_tool_call_survives_a_stop() {
     assert_eq!(told, [STEP_TOKENS, STEP_TOKENS], "its message has what was reported before the stop");
     let shown = lab.engine.session(&session).await.unwrap().tokens.unwrap();
     let shown = shown.input + shown.output + shown.reasoning + shown.cache.read + shown.cache.write;
-    assert_eq!(shown, 2 * STEP_TOKENS, "and so have the sums of its session");
+    assert_eq!(shown, 2 * STEP_TOKENS, "and so do the totals of its session");
 }
 
 #[tokio::test]
@@ -308,7 +308,7 @@ async fn a_budget_below_the_usage_blocks_at_once_and_an_abort_ends_the_wait() {
     assert!(lab.engine.abort(&session).await.unwrap());
     let after = node(&lab, &session).await;
     assert_eq!((after.state, after.blocked), (TreeState::Cancelled, None));
-    assert_eq!(usage_totals(&after.own), (STEP_TOKENS, 1, 0), "a call that was not made costs nothing");
+    assert_eq!(usage_totals(&after.own), (STEP_TOKENS, 1, 0), "a call that never happened costs nothing");
     assert_eq!(after.budget.unwrap().reserved.tokens.unwrap_or(0), 0);
 }
 

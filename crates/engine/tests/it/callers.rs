@@ -150,7 +150,7 @@ async fn a_watch_shows_only_what_its_caller_sees() {
     seen.wait_for(|body| matches!(body, EventBody::SessionDeleted { session_id, .. } if *session_id == own)).await;
     let sessions: HashSet<SessionId> =
         seen.events().iter().filter_map(|event| event.body.session_id().cloned()).collect();
-    assert_eq!(sessions, HashSet::from([own]), "nothing of {others}");
+    assert_eq!(sessions, HashSet::from([own]), "no event of {others}");
 }
 
 #[tokio::test]

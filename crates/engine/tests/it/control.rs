@@ -218,7 +218,7 @@ async fn an_ask_shows_the_path_to_its_subagent() {
     let both = [asked(&mut asks).await, asked(&mut asks).await];
     let own = both.iter().find(|ask| ask.session_id == session).unwrap();
     let deep = both.iter().find(|ask| ask.session_id != session).unwrap();
-    assert!(own.metadata.get("subagent").is_none(), "a root is nobody's subagent");
+    assert!(own.metadata.get("subagent").is_none(), "a root session is not a subagent");
     let lead = only_child(&lab, &session).await.id;
     let path = json!({"rootID": session, "path": [{"sessionID": session, "agent": "build"},
         {"sessionID": lead, "agent": "lead"}, {"sessionID": deep.session_id, "agent": "lead"}]});

@@ -101,7 +101,7 @@ async fn check(lab: &Lab, session: &SessionId, answer: api::MessageWithParts, ev
     assert_eq!(next, Some(&SessionStatus::Busy), "it is busy again before anything else");
     let completed = |body: &EventBody| matches!(body, EventBody::PartUpdated { part, .. } if part.as_tool().is_some_and(|tool| tool.state.is_done()));
     assert!(bodies.iter().position(completed).unwrap() > last_retry, "the outcome waited");
-    assert_eq!(bodies.iter().filter(|body| completed(body)).count(), 1, "and was told once");
+    assert_eq!(bodies.iter().filter(|body| completed(body)).count(), 1, "and was reported once");
     assert_eq!(bodies.iter().filter(|body| matches!(body, EventBody::SessionIdle { .. })).count(), 1);
     assert!(!bodies.iter().any(|body| matches!(body, EventBody::SessionError { .. })));
     assert!(lab.engine.statuses(&lab.scope).await.unwrap().is_empty());
@@ -236,7 +236,7 @@ async fn an_abandoned_turn_is_reported_and_can_be_resumed() {
     assert_eq!(text(&soon("the answer", next).await.unwrap().unwrap()), "Went on.");
     let tools = lab.tools(&session).await;
     let ToolState::Error(lost) = &tools[0].state else { panic!("{:?}", tools[0].state) };
-    assert!(lost.error.contains("interrupted"), "what came of it was known in memory alone: {}", lost.error);
+    assert!(lost.error.contains("interrupted"), "its outcome was only in memory: {}", lost.error);
     assert_eq!(lab.project.read("effects"), "ran\n", "and it is not run again");
     assert!(lab.engine.store().inbox(&session).unwrap().is_empty());
     events.wait_idle(&session).await;
@@ -258,7 +258,7 @@ async fn an_abandoned_turn_resumes_without_another_prompt() {
     events.wait_idle(&session).await;
     let last = lab.messages(&session).await.pop().unwrap();
     let finish = last.info.as_assistant().and_then(|answer| answer.finish.clone());
-    assert_eq!(finish.as_deref(), Some("stop"), "it came to its end: {last:?}");
+    assert_eq!(finish.as_deref(), Some("stop"), "it was finished: {last:?}");
     assert!(lab.engine.store().inbox(&session).unwrap().is_empty());
 }
 

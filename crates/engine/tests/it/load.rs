@@ -64,11 +64,11 @@ async fn a_runaway_answer_is_ended_with_an_error() {
     assert!(error.message().contains("4 MB") && error.message().contains("is kept"), "{error:?}");
     let texts = written(&answer);
     let bytes: usize = texts.iter().map(|text| text.len()).sum();
-    assert!(bytes <= llm::MAX_ANSWER && bytes > llm::MAX_ANSWER - 40_000, "what it wrote stays: {bytes}");
-    assert!(texts.iter().all(|text| text.len() <= PART_MAX), "no part is larger than others can take");
+    assert!(bytes <= llm::MAX_ANSWER && bytes > llm::MAX_ANSWER - 40_000, "the text written so far stays: {bytes}");
+    assert!(texts.iter().all(|text| text.len() <= PART_MAX), "no part exceeds the limit");
     let sizes = event_sizes(&store(&lab));
     assert!(sizes.iter().all(|size| *size < PART_MAX + 1000), "nor is an event: {:?}", sizes.iter().max());
-    assert!(sizes.iter().sum::<usize>() < 2 * llm::MAX_ANSWER, "the text is not told again and again");
+    assert!(sizes.iter().sum::<usize>() < 2 * llm::MAX_ANSWER, "the text is not sent repeatedly");
     // The session stays usable: the model gets only the beginning of the answer.
     model.enqueue(Reply::text("better"));
     assert_eq!(text(&lab.say(&session, "shorter, please").await), "better");
@@ -183,7 +183,7 @@ async fn a_long_session_is_forked_in_pages_with_one_event() {
     let fork = lab.engine.fork_session(&session, None).await.unwrap();
     let (ours, theirs) = (lab.messages(&session).await, lab.messages(&fork.id).await);
     assert_eq!(contents(&ours), contents(&theirs));
-    assert_eq!(event_sizes(&store(&lab)).len(), before + 1, "subscribers hear of the session, and read the rest");
+    assert_eq!(event_sizes(&store(&lab)).len(), before + 1, "subscribers are told of the session, and read the rest");
     let ids: Vec<&MessageId> = theirs.iter().map(|m| m.info.id()).collect();
     assert!(ids.is_sorted(), "clients sort by id");
     for message in &theirs {
@@ -214,7 +214,7 @@ async fn a_caller_that_hangs_up_leaves_no_half_copy() {
     assert!(futures::FutureExt::now_or_never(copying).is_none());
     let created = events.wait_for(|body| matches!(body, EventBody::SessionCreated { .. })).await;
     let fork = created.body.session_id().unwrap().clone();
-    assert_eq!(lab.messages(&fork).await.len(), 602, "it came to its end");
+    assert_eq!(lab.messages(&fork).await.len(), 602, "it was finished");
 }
 
 #[tokio::test]

@@ -193,7 +193,7 @@ async fn servers_of_a_session_can_be_restored_after_a_restart() {
     };
     let first = server(&lab).await;
     lab.engine.restore_servers(&session, own(&lab)).await.unwrap();
-    assert_eq!(server(&lab).await, first, "what is there stays");
+    assert_eq!(server(&lab).await, first, "existing servers stay");
     lab.restart().await;
     let gone = play(&lab, &session, steps.clone()).await;
     assert!(gone[0].as_ref().unwrap().contains("unavailable tool"), "{gone:?}");

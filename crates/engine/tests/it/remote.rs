@@ -107,7 +107,7 @@ async fn reports_of_a_runner_become_an_ordinary_session() {
         .collect();
     assert_eq!(kinds, ["start", "reasoning", "text", "tool", "text", "finish"]);
     assert_eq!(text(&message), "Looking. Done.");
-    assert_eq!(error(&lab.tools(&child.id).await[0]), "nothing found", "the first end of a call is its end");
+    assert_eq!(error(&lab.tools(&child.id).await[0]), "nothing found", "the first terminal state of a call wins");
     let info = message.info.as_assistant().unwrap();
     assert_eq!((info.provider_id.as_str(), info.model_id.as_str(), info.cost), ("acp", "other", Usd(0.5)));
     let tree = lab.engine.tree(&session).await.unwrap();
@@ -222,7 +222,7 @@ async fn a_pause_delays_the_requests_of_a_runner() {
     answer(&lab, &ask, PermissionReplyKind::Once).await;
     events.wait_idle(&session).await;
     let asks = events.events().iter().filter(|event| matches!(event.body, EventBody::PermissionAsked(_))).count();
-    assert_eq!(asks, 1, "what was allowed once for the call is not asked again by its command");
+    assert_eq!(asks, 1, "the command of an allowed call does not ask again");
     let calls = lab.tools(&child.id).await;
     assert!(calls.iter().all(|call| call.state.is_done()), "{calls:#?}");
 }
@@ -409,8 +409,8 @@ async fn the_number_of_remote_subagents_is_limited() {
             while host.child(child(&format!("beside {beside}"))).await.is_ok() {
                 beside += 1;
             }
-            assert!(host.child(child("deep 0")).await.is_ok(), "those that are known stay");
-            assert!(host.child(child("deep 1")).await.is_err(), "that one works for another");
+            assert!(host.child(child("deep 0")).await.is_ok(), "known subagents stay");
+            assert!(host.child(child("deep 1")).await.is_err(), "that session works for another one");
             for name in [String::new(), "x".repeat(2000)] {
                 assert!(host.child(RunnerChild { id: name, ..RunnerChild::default() }).await.is_err());
             }
@@ -470,7 +470,7 @@ async fn a_remote_agent_may_do_no_more_than_its_caller() {
         lab.engine.prompt_async(&id, input).await.unwrap();
         for _ in 0..asks {
             let ask = asked(&mut events).await;
-            assert_ne!(ask.session_id, id, "those below ask");
+            assert_ne!(ask.session_id, id, "the sessions below ask");
             answer(&lab, &ask, PermissionReplyKind::Once).await;
         }
         events.wait_idle(&id).await;

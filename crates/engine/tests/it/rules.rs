@@ -328,7 +328,7 @@ async fn command_outcome(lab: &Lab, session: &SessionId, input: PromptInput, tur
         (true, false) => CommandOutcome::Asked,
         (false, true) => CommandOutcome::Ran,
         (false, false) => CommandOutcome::Denied,
-        (true, true) => panic!("it was asked for and ran all the same"),
+        (true, true) => panic!("it ran although the rules ask for it"),
     }
 }
 
@@ -445,7 +445,7 @@ async fn outcome_in_child(lab: &Lab, way: ChildKind, session: &SessionId, caller
             match (asked, made.exists()) {
                 (true, false) => CommandOutcome::Asked,
                 (false, ran) => [CommandOutcome::Denied, CommandOutcome::Ran][usize::from(ran)],
-                (true, true) => panic!("it was asked for and ran all the same"),
+                (true, true) => panic!("it ran although the rules ask for it"),
             }
         }
         ChildKind::ClientChild => {

@@ -177,9 +177,9 @@ impl Play<'_> {
             let info = answer.info.as_assistant().unwrap_or_else(|| panic!("{prompt} got no answer: {answer:#?}"));
             assert!(info.time.completed.is_some(), "{prompt} got an unfinished answer: {answer:#?}");
             assert!(info.finish.is_some() || info.error.is_some(), "{prompt} got half an answer: {answer:#?}");
-            assert!(place(&info.id) > place(prompt), "{prompt} got an answer that was there before: {answer:#?}");
+            assert!(place(&info.id) > place(prompt), "{prompt} got an older answer: {answer:#?}");
         }
-        assert_eq!(store.statuses().unwrap(), Vec::new(), "somebody is busy with nothing");
+        assert_eq!(store.statuses().unwrap(), Vec::new(), "a session is busy without work");
     }
 }
 

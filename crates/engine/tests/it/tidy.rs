@@ -77,7 +77,7 @@ async fn a_deleted_session_and_its_subagents_leave_nothing_on_the_disk() {
     assert_eq!(lab.engine.store().compact().await.unwrap(), CompactOutcome::Rewritten);
     assert_eq!(marked_files(&lab.project), Vec::<PathBuf>::new());
     assert_eq!(lab.engine.tidy(THOROUGH).await.unwrap(), TidyReport::default(), "there is nothing more to do");
-    assert_eq!(lab.messages(&stays).await.len(), 2, "others have theirs");
+    assert_eq!(lab.messages(&stays).await.len(), 2, "other sessions keep theirs");
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn old_and_unreferenced_outputs_are_removed() {
     events.wait_idle(&session).await;
     set_age(&own, 31);
     assert_eq!(lab.engine.tidy(TidyOptions::default()).await.unwrap().outputs, 1);
-    assert!(!own.exists(), "over the age it goes, whoever refers to it");
+    assert!(!own.exists(), "past the maximum age it is removed, even if something refers to it");
 }
 
 /// A session last used this many days ago.

@@ -134,7 +134,11 @@ async fn a_queued_turn_is_cancelled_alone() {
     let told = |body: &EventBody| matches!(body, EventBody::SessionTurn { turn_id, state: TurnState::Cancelled, .. } if *turn_id == gone);
     events.wait_for(told).await;
     assert_eq!(turn(&lab, &running).await.state, TurnState::Running);
-    assert_eq!(lab.engine.cancel_turn(&gone).await.unwrap().state, TurnState::Cancelled, "twice changes nothing");
+    assert_eq!(
+        lab.engine.cancel_turn(&gone).await.unwrap().state,
+        TurnState::Cancelled,
+        "a second call changes nothing"
+    );
     // The running one stops alone too: what is queued follows.
     let stopped = soon("its end", lab.engine.cancel_turn(&running)).await.unwrap();
     assert_eq!(stopped.state, TurnState::Cancelled, "{stopped:#?}");

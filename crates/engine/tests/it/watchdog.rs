@@ -92,7 +92,7 @@ async fn the_turn_of_a_dead_process_is_resumed_by_a_living_one() {
     events.wait_idle(&session).await;
     let messages = lab.messages(&session).await;
     assert!(messages.iter().all(|m| m.info.as_assistant().is_none_or(|a| a.time.completed.is_some())), "{messages:#?}");
-    assert_eq!(text(messages.last().unwrap()), "working", "the step that was cut off is played again");
+    assert_eq!(text(messages.last().unwrap()), "working", "the interrupted step runs again");
 }
 
 #[tokio::test]
@@ -142,5 +142,5 @@ async fn a_turn_that_keeps_panicking_is_given_up() {
         matches!(&given_up, Some(MessageError::UnknownError(why)) if why.message.contains("given up")),
         "{given_up:?}"
     );
-    assert!(runs.load(Ordering::SeqCst) <= 2, "it is not tried for ever");
+    assert!(runs.load(Ordering::SeqCst) <= 2, "it is not retried forever");
 }

@@ -270,7 +270,7 @@ async fn a_child_of_an_isolated_child_merges_into_its_tree() {
     let (_, children, _) = delegate(&lab, vec![call]).await;
     let outer = &children[0];
     let inner = &lab.engine.children(&outer.id).await.unwrap()[0];
-    assert!(Path::new(&inner.directory).join("up.txt").exists(), "it begins with what its caller committed");
+    assert!(Path::new(&inner.directory).join("up.txt").exists(), "it starts from the caller's last commit");
     let merged = lab.engine.worktree_merge(&inner.id).await.unwrap();
     assert_eq!(merged.target, outer.directory);
     assert!(Path::new(&outer.directory).join("deep.txt").exists());
@@ -338,7 +338,7 @@ async fn the_next_start_cleans_up_after_a_crash_before_the_session() {
     lab.engine.store().commit(batch).await.unwrap();
     let cleaned = lab.engine.clean_worktrees(false).await.unwrap();
     assert_eq!((cleaned.removed.len(), cleaned.kept.len(), cleaned.problems), (1, 0, vec![]));
-    assert_eq!(state(&lab), (format!("main trefoil/{stray}"), 1), "of the other nothing is known");
+    assert_eq!(state(&lab), (format!("main trefoil/{stray}"), 1), "nothing is known of the other");
     assert_eq!(lab.engine.clean_worktrees(true).await.unwrap(), Default::default(), "another database may know it");
     let made = std::fs::File::options().append(true).open(folder.join(stray.as_str()).join(".git")).unwrap();
     made.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(25 * 3600)).unwrap();

@@ -1,12 +1,12 @@
 //! What bash evaluates as arithmetic, read as text.
 //!
-//! Evaluation looks up names, evaluates the text that they hold in turn, and runs the substitutions in a subscript, even
-//! if they were quoted. So only numbers, operators and names are taken; what the names hold is for [`super::vars`].
+//! Evaluation looks up names, evaluates their values in turn, and runs the substitutions in a subscript, even if they
+//! were quoted. So only numbers, operators and names are accepted; [`super::vars`] checks the values of the names.
 
-/// Operators that compare numbers inside of `[[ … ]]`.
+/// Operators that compare numbers inside `[[ … ]]`.
 pub(super) const COMPARISONS: &[&str] = &["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
 
-/// The names that an expression looks up, if it is made of nothing but numbers, operators and names.
+/// The names that an expression looks up, if it consists only of numbers, operators and names.
 pub(super) fn names(text: &str) -> Option<Vec<&str>> {
     let mut names = Vec::new();
     let mut rest = text;
@@ -56,10 +56,10 @@ fn dollar<'a>(after: &'a str, names: &mut Vec<&'a str>) -> Option<&'a str> {
     (!name.is_empty() && is_name_start(name.chars().next()?) && after.is_empty()).then_some(rest)
 }
 
-/// The names that are evaluated in the inside of `${…}`; none if it does more than look up a value.
+/// The names that are evaluated inside `${…}`; `None` if it does more than look up a value.
 pub(super) fn in_expansion(inside: &str) -> Option<Vec<&str>> {
     if let Some(indirect) = inside.strip_prefix('!').filter(|rest| !rest.is_empty()) {
-        // `${!x}` takes the text of `x` for a name, which may have a subscript. Lists of names and of keys are harmless.
+        // `${!x}` uses the value of `x` as a name, which may have a subscript. Lists of names and of keys are harmless.
         let (name, rest) = split_name(indirect);
         return (!name.is_empty() && matches!(rest, "*" | "@" | "[@]" | "[*]")).then(Vec::new);
     }
@@ -91,7 +91,7 @@ pub(super) fn subscript(index: &str) -> Option<Vec<&str>> {
     if matches!(index, "@" | "*") { Some(Vec::new()) } else { names(index) }
 }
 
-/// Where the bracket is closed that was opened before a text.
+/// Where a bracket that was opened before a text is closed.
 fn closing(text: &str) -> Option<usize> {
     let mut open = 1;
     for (at, c) in text.char_indices() {
@@ -107,7 +107,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// Whether a command prints a number and nothing else, whatever it works on.
+/// Whether a command always prints a number and nothing else.
 pub(super) fn prints_number(command: &str) -> bool {
     if command.contains([';', '&', '`', '(', ')', '{', '}', '\n', '\\', '>', '\'']) || command.contains("||") {
         return false;

@@ -34,7 +34,7 @@ pub(super) fn cuts_no_character(tree: &Tree, source: &str) -> bool {
     }
 }
 
-/// Whether a token is a word that bash knows only if it stands alone.
+/// Whether a token is a word that bash recognises only on its own.
 pub(super) fn is_keyword(node: Node<'_>, parent: Node<'_>) -> bool {
     match parent.kind() {
         "expansion" | "binary_expression" | "brace_expression" => false,
@@ -48,7 +48,7 @@ pub(super) fn is_word(node: Node<'_>) -> bool {
     node.kind() == "$" || (node.is_named() && !matches!(node.kind(), "comment" | "file_descriptor"))
 }
 
-/// Blanks between words; a line that is continued must not join two words that the grammar has as two.
+/// Whether text is blanks between words; a continued line must not join two words that the grammar separates.
 pub(super) fn is_blank(gap: &str) -> bool {
     if matches!(gap, "" | " ") {
         return true;
@@ -57,7 +57,7 @@ pub(super) fn is_blank(gap: &str) -> bool {
     joined.chars().all(|c| matches!(c, ' ' | '\t' | '\n')) && (gap.is_empty() || !joined.is_empty())
 }
 
-/// Whether an unescaped character is one of those.
+/// Whether a text has one of these characters unescaped.
 pub(super) fn has_bare(text: &str, is: impl Fn(char) -> bool) -> bool {
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -77,7 +77,7 @@ pub(super) fn is_plain(text: &str) -> bool {
         match c {
             '\\' => drop(chars.next()),
             '`' => return false,
-            // A line that is continued right there joins what makes a substitution.
+            // A line continuation here can complete a substitution.
             '$' if matches!(chars.peek(), Some('(' | '{' | '[' | '\\')) => return false,
             _ => {}
         }
@@ -85,18 +85,18 @@ pub(super) fn is_plain(text: &str) -> bool {
     true
 }
 
-/// Whether a node stands for the value of a variable.
+/// Whether a node is the value of a variable.
 pub(super) fn is_expansion(node: Node<'_>) -> bool {
     matches!(node.kind(), "simple_expansion" | "expansion")
 }
 
-/// Whether bash evaluates what is in a node of a kind as arithmetic, `outside` being whether it does so around it.
+/// Whether bash evaluates the content of a node of this kind as arithmetic. `outside`: whether it does so around it.
 pub(super) fn is_arithmetic(kind: &str, outside: bool) -> bool {
     ARITHMETIC.contains(&kind)
         || (outside && matches!(kind, "concatenation" | "string" | "array" | "parenthesized_expression"))
 }
 
-/// The delimiter of a here-document without its quotes, and whether it had some.
+/// The delimiter of a here-document without its quotes, and whether it had any.
 pub(super) fn delimiter(source: &str) -> (&str, bool) {
     for quote in ['\'', '"'] {
         if let Some(inside) = source.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)) {

@@ -1,6 +1,6 @@
-//! Programs that come as an argument: which of them start nothing.
+//! Programs given as an argument: which of them start nothing.
 //!
-//! Each function takes the few shapes that people write all day, and refuses whatever else there is.
+//! Each function accepts the few shapes that people write every day, and refuses everything else.
 
 /// Whether a `sed` script does nothing but edit: no `e`, no reading and writing of files.
 pub(super) fn sed(script: &str) -> bool {
@@ -60,7 +60,7 @@ fn sed_parts(rest: &str) -> Option<&str> {
     Some(&rest[second + 1..])
 }
 
-/// Where a pattern ends. Inside of brackets the mark does not count to all versions, so it must not be there.
+/// Where a pattern ends. Implementations disagree about a delimiter inside brackets, so it must not occur there.
 fn pattern_end(text: &str, mark: char) -> Option<usize> {
     let end = unescaped(text, mark)?;
     let mut chars = text.char_indices().peekable();
@@ -72,7 +72,7 @@ fn pattern_end(text: &str, mark: char) -> Option<usize> {
                 let begin = inside.len() - inside.trim_start_matches('^').len();
                 let begin = begin + usize::from(inside[begin..].starts_with(']'));
                 let close = begin + inside[begin..].find(']')?;
-                // Classes have brackets of their own.
+                // Character classes have brackets of their own.
                 let class =
                     inside[begin..close].contains("[:") || inside[begin..close].contains("[.") || inside.contains("[=");
                 let close = if class { close + 1 + inside[close + 1..].find(']')? } else { close };
@@ -103,7 +103,7 @@ fn unescaped(text: &str, mark: char) -> Option<usize> {
 
 /// Whether an `awk` program starts nothing and writes no file.
 pub(super) fn awk(program: &str) -> bool {
-    // In a pattern these are text, but we do not tell patterns from the rest.
+    // In a pattern these are text, but patterns are not recognised here.
     let strange = ["@", "`", "\\\n", "system", "getline"].iter().any(|piece| program.contains(piece));
     if strange || program.replace("||", "").contains('|') {
         return false;
@@ -114,7 +114,7 @@ pub(super) fn awk(program: &str) -> bool {
     })
 }
 
-/// Whether Python code is made of nothing but texts, numbers and well-known names.
+/// Whether Python code consists only of strings, numbers and well-known names.
 #[rustfmt::skip]
 pub(super) fn python(code: &str) -> bool {
     const NAMES: &[&str] = &[
@@ -128,7 +128,7 @@ pub(super) fn python(code: &str) -> bool {
     names_only(code, NAMES, &[])
 }
 
-/// Whether JavaScript code is made of nothing but texts, numbers and well-known names.
+/// Whether JavaScript code consists only of strings, numbers and well-known names.
 #[rustfmt::skip]
 pub(super) fn javascript(code: &str) -> bool {
     const NAMES: &[&str] = &[
@@ -136,11 +136,11 @@ pub(super) fn javascript(code: &str) -> bool {
         "floor", "keys", "length", "let", "log", "max", "min", "new", "node", "now", "null", "parse", "platform", "process",
         "round", "scripts", "sqrt", "stringify", "true", "undefined", "v8", "version", "versions",
     ];
-    // With brackets, a name may be made from texts.
+    // With brackets, a name can be built from strings.
     !code.contains(['[', '`', '\\']) && names_only(code, NAMES, &["require"])
 }
 
-/// Whether code outside of texts has only these names, and those of one letter. `readers` take a text that names data.
+/// Whether code outside strings has only these names, and names of one letter. `readers` take a string that names data.
 fn names_only(code: &str, names: &[&str], readers: &[&str]) -> bool {
     let mut rest = code;
     let mut reads = false;
@@ -153,7 +153,7 @@ fn names_only(code: &str, names: &[&str], readers: &[&str]) -> bool {
                 if std::mem::take(&mut reads) && !data {
                     return false;
                 }
-                // Three quotes are another kind of text.
+                // Three quotes begin another kind of string.
                 if inside[end + 1..].starts_with(c) {
                     return false;
                 }
@@ -162,7 +162,7 @@ fn names_only(code: &str, names: &[&str], readers: &[&str]) -> bool {
             c if c.is_ascii_alphabetic() || c == '_' => {
                 let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
                 let (name, after) = rest.split_at(end);
-                // A letter before a text makes code of it.
+                // A letter before a string can turn it into code.
                 if after.starts_with(['\'', '"']) || reads {
                     return false;
                 }
@@ -179,7 +179,7 @@ fn names_only(code: &str, names: &[&str], readers: &[&str]) -> bool {
     !reads
 }
 
-/// Whether Perl code is a substitution of plain texts.
+/// Whether Perl code is a substitution of plain text.
 pub(super) fn perl(code: &str) -> bool {
     let Some(body) = code.trim_end_matches(';').strip_prefix("s/") else { return false };
     let parts: Vec<&str> = body.split('/').collect();

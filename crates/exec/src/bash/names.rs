@@ -2,7 +2,7 @@
 
 use super::word::Word;
 
-/// How many words say what a command does, for those where that is more than its name. The longest entry wins.
+/// How many words say what a command does, for commands where the name alone does not. The longest entry wins.
 #[rustfmt::skip]
 const ARITY: &[(&str, usize)] = &[
     ("apt", 2), ("apt-get", 2), ("aws", 3), ("az", 3), ("brew", 2), ("bun", 2), ("bun run", 3), ("bun x", 3),
@@ -18,7 +18,7 @@ const ARITY: &[(&str, usize)] = &[
     ("uv", 2), ("uv pip", 3), ("uv run", 3), ("yarn", 2), ("yarn run", 3), ("zig", 2),
 ];
 
-/// How many words of a command its rules tell apart; the rest are arguments.
+/// How many words of a command rules distinguish; the rest are arguments.
 pub(super) fn arity(words: &[Word]) -> usize {
     let first = words.first().and_then(Word::known).unwrap_or_default();
     let Some(initial) = first.bytes().next() else { return 1 };
@@ -47,7 +47,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
     WORDS.contains(&name)
 }
 
-/// Whether bash takes a text for a variable's name.
+/// Whether a text is a valid name of a variable in bash.
 pub(super) fn is_variable(text: &str) -> bool {
     !text.starts_with(|c: char| c.is_ascii_digit())
         && !text.is_empty()
@@ -59,7 +59,7 @@ pub(super) fn is_plain_variable(text: &str) -> bool {
     text.strip_prefix('$').is_some_and(is_variable)
 }
 
-/// Whether a directory is one of those that programs are looked for in, however it is written.
+/// Whether a path is one of the usual directories of programs, however it is spelled.
 pub(super) fn holds_programs(directory: &str) -> bool {
     let mut parts: Vec<&str> = Vec::new();
     for part in directory.split('/').filter(|part| !part.is_empty() && *part != ".") {
@@ -72,7 +72,7 @@ pub(super) fn holds_programs(directory: &str) -> bool {
     parts.last().is_some_and(|last| matches!(*last, "bin" | "sbin"))
 }
 
-/// Variables that are set by bash itself to text that may come from anywhere.
+/// Variables that bash itself sets to text that may come from anywhere.
 pub(super) fn holds_text(variable: &str) -> bool {
     const NAMES: &[&str] = &["_", "DIRSTACK", "FUNCNAME", "MAPFILE", "OLDPWD", "OPTARG", "PWD", "REPLY"];
     NAMES.contains(&variable) || variable.starts_with("BASH_") || variable.starts_with(|c: char| c.is_ascii_digit())
@@ -85,8 +85,8 @@ pub(super) fn is_integer(variable: &str) -> bool {
     NAMES.contains(&variable)
 }
 
-/// Variables that make a later command run something else than it says, or somewhere else, and that may be in the
-/// environment already.
+/// Variables that make a later command run something else, or somewhere else, and that may already be in the
+/// environment.
 #[rustfmt::skip]
 pub(super) fn is_dangerous(variable: &str) -> bool {
     const NAMES: &[&str] = &[
@@ -107,7 +107,7 @@ pub(super) fn is_dangerous(variable: &str) -> bool {
         || ENDS.iter().any(|end| variable.ends_with(end))
 }
 
-/// Variables that a program may take commands, code or the place of its configuration from, once it gets them.
+/// Variables from which a program may take commands, code or the path of its configuration.
 #[rustfmt::skip]
 pub(super) fn configures(variable: &str) -> bool {
     const HARMLESS: &[&str] = &[

@@ -7,7 +7,7 @@ struct PathCommand {
     name: &'static str,
     /// How many operands come before the paths.
     skipped: usize,
-    /// Letters of options with a value that is no operand.
+    /// Letters of options with a value, which is not an operand.
     values: &'static str,
 }
 
@@ -39,7 +39,7 @@ const fn after(name: &'static str, skipped: usize, values: &'static str) -> Path
     PathCommand { name, skipped, values }
 }
 
-/// Commands that work in a directory, or with a file, which an option names, and what these options are called.
+/// Commands with options that name the directory or the file they work in, and these options.
 const DIRECTORY_COMMANDS: &[(&str, &[&str])] = &[
     ("cargo", &["--manifest-path", "--target-dir"]),
     ("env", &["-C", "--chdir"]),
@@ -49,12 +49,12 @@ const DIRECTORY_COMMANDS: &[(&str, &[&str])] = &[
     ("xargs", &["-a", "--arg-file"]),
 ];
 
-/// The arguments of a command that are paths. `more` says that arguments follow which are not here.
+/// The arguments of a command that are paths. `more`: further, unknown arguments follow.
 pub(super) fn paths(name: &str, words: &[Word], more: bool) -> Vec<Target> {
     let arguments = words.get(1..).unwrap_or_default();
     match name {
         "find" => find(arguments),
-        // At home.
+        // Without an operand it goes to the home directory.
         "cd" if arguments.is_empty() => vec![Target::Path("~".to_owned())],
         "dd" => arguments
             .iter()
@@ -80,7 +80,7 @@ impl PathCommand {
         let mut paths = Vec::new();
         let mut only_operands = false;
         let mut is_value = false;
-        // With a pattern in an option, all operands are files.
+        // If an option has the pattern, all operands are files.
         let mut skipped = if self.skipped > 0 && arguments.iter().any(gives_pattern) && !self.name.starts_with("ch") {
             0
         } else {
@@ -98,7 +98,7 @@ impl PathCommand {
                 let letters = head.strip_prefix('-').filter(|letters| !letters.starts_with('-')).unwrap_or_default();
                 is_value = letters.chars().next_back().is_some_and(|last| self.values.contains(last)) && word.literal;
             } else if word.text.starts_with("<(") || word.text.starts_with(">(") {
-                // What a command prints or takes is no file.
+                // A process substitution is not a file.
             } else if skipped > 0 && !(word.splits && word.is_dynamic()) {
                 skipped -= 1;
             } else {
@@ -109,7 +109,7 @@ impl PathCommand {
     }
 }
 
-/// Whether an option is there that brings the pattern, or the program, of `grep`, `sed` and the like.
+/// Whether an option has the pattern or the program of `grep`, `sed` and the like.
 fn gives_pattern(word: &Word) -> bool {
     let head = word.head();
     match head.strip_prefix('-') {

@@ -1,10 +1,10 @@
 //! What other shells read differently.
 //!
-//! A script for `sh` is read with bash's grammar too, so it may have only what means the same to both.
+//! A script for `sh` is also read with bash's grammar, so it may contain only what means the same in both shells.
 
 use tree_sitter::Node;
 
-/// Whether a node means the same to bash and to a plain POSIX shell, what is inside of it aside.
+/// Whether a node, apart from its children, means the same in bash and in a plain POSIX shell.
 pub(super) fn is_common(node: Node<'_>, text: &str) -> bool {
     match node.kind() {
         "ansi_c_string"
@@ -28,7 +28,7 @@ pub(super) fn is_common(node: Node<'_>, text: &str) -> bool {
         "arithmetic_expansion" => text.starts_with("$(("),
         "declaration_command" => text.starts_with("export") || text.starts_with("readonly"),
         "expansion" => text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).is_some_and(is_common_expansion),
-        // A word that is no number makes it a file to bash.
+        // With a word that is not a number, bash writes to a file.
         "file_redirect" => match text.find(">&").or(text.find("<&")) {
             Some(at) => text[at + 2..].trim().chars().all(|c| c.is_ascii_digit() || c == '-'),
             None => true,

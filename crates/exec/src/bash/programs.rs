@@ -10,11 +10,11 @@ pub(super) enum Arguments {
     Data,
     /// They may name a command that it starts.
     Commands,
-    /// They may be code, in ways that we do not read.
+    /// They may be code of a kind that we do not parse.
     Unknown,
 }
 
-/// Programs whose arguments are data, whatever they are.
+/// Programs whose arguments are always data.
 #[rustfmt::skip]
 pub(super) const DATA: &[&str] = &[
     ":", "[", "arch", "b2sum", "base32", "base64", "basename", "bc", "break", "bunzip2", "bzcat", "cal", "cat", "cd",
@@ -31,7 +31,7 @@ pub(super) const DATA: &[&str] = &[
     "zcat",
 ];
 
-/// Programs that run code, and the letters of options that bring it; more letters are of options with a value.
+/// Programs that run code, with the letters of the options that take it, then those of other options with a value.
 const INTERPRETERS: &[(&str, &str, &str)] = &[
     ("R", "e", ""),
     ("Rscript", "e", ""),
@@ -69,10 +69,10 @@ const INTERPRETERS: &[(&str, &str, &str)] = &[
     ("wish", "c", ""),
 ];
 
-/// Python modules that run code which comes as an argument.
+/// Python modules that run code from an argument.
 const CODE_MODULES: &[&str] = &["cProfile", "code", "pdb", "profile", "runpy", "timeit", "trace"];
 
-/// Names of long options that bring a command, in any program.
+/// Names of long options that take a command, in any program.
 const COMMAND_OPTIONS: &[&str] = &[
     "askpass",
     "checkpoint",
@@ -94,7 +94,7 @@ const COMMAND_OPTIONS: &[&str] = &[
     "wrapper",
 ];
 
-/// Whether a path is a file that stands for what the shell has open, or for a process.
+/// Whether a path refers to an open file of the shell, or to a process.
 pub(super) fn is_special_file(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let rooted = path.starts_with('/') || parts.contains(&"..");
@@ -104,13 +104,13 @@ pub(super) fn is_special_file(path: &str) -> bool {
         || parts.windows(2).any(descriptor)
 }
 
-/// A program's name without the version that it may end with.
+/// A program's name without a version at its end.
 pub(super) fn without_version(name: &str) -> &str {
     let base = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
     if base.is_empty() { name } else { base }
 }
 
-/// What the arguments of a program do. `more` says that arguments follow which are not here.
+/// What the arguments of a program may do. `more`: further, unknown arguments follow.
 pub(super) fn arguments(name: &str, words: &[Word], more: bool) -> Arguments {
     let arguments = words.get(1..).unwrap_or_default();
     if DATA.binary_search(&name).is_ok() {
@@ -148,7 +148,7 @@ pub(super) fn arguments(name: &str, words: &[Word], more: bool) -> Arguments {
     }
 }
 
-/// Whether an option that usually brings code has a value of several words.
+/// Whether an option that usually takes code has a value of several words.
 fn brings_code(arguments: &[Word]) -> bool {
     arguments.windows(2).any(|pair| {
         matches!(pair[0].known(), Some("-c" | "-e" | "-x" | "--call"))
@@ -160,7 +160,7 @@ fn known(harmless: bool) -> Arguments {
     if harmless { Arguments::Data } else { Arguments::Unknown }
 }
 
-/// Whether a word may become an option that is not in the source.
+/// Whether a word may expand to an option that is not in the source.
 fn may_be_option(word: &Word) -> bool {
     word.is_dynamic() && word.head().is_empty() && !word.is_number()
 }
@@ -185,7 +185,7 @@ fn has_command_option(arguments: &[Word]) -> bool {
     })
 }
 
-/// Programs with a few options that bring a command.
+/// Programs with a few options that take a command.
 fn guarded(name: &str, arguments: &[Word]) -> Arguments {
     let bad = match name {
         "zip" => has_short(arguments, "T") || has_long(arguments, &["--u", "--t"]),
@@ -198,7 +198,7 @@ fn guarded(name: &str, arguments: &[Word]) -> Arguments {
     if bad || arguments.iter().any(may_be_option) { Arguments::Unknown } else { Arguments::Commands }
 }
 
-/// A client of a database runs a shell from its own commands, which are not SQL.
+/// Database clients have commands of their own beside SQL, which can run a shell.
 fn database(arguments: &[Word]) -> Arguments {
     let plain = |word: &Word| {
         let text = word.known().unwrap_or("\\");
@@ -254,7 +254,7 @@ fn interpreter(name: &str, code: &str, values: &str, arguments: &[Word]) -> Argu
             _ => return Arguments::Commands,
         }
     }
-    // It reads what it runs from somewhere that we do not see.
+    // It reads what it runs from an unknown source.
     Arguments::Unknown
 }
 
@@ -400,7 +400,7 @@ fn make(arguments: &[Word]) -> Arguments {
     Arguments::Commands
 }
 
-/// Options of the shell that change how it reads what follows make it unreadable for us.
+/// Whether options of the shell leave the way it parses the rest unchanged.
 fn set(arguments: &[Word]) -> bool {
     const NAMED: &[&str] = &["errexit", "noclobber", "noglob", "nounset", "pipefail", "verbose", "xtrace"];
     let mut at = 0;
@@ -444,7 +444,7 @@ fn shopt(arguments: &[Word]) -> bool {
     arguments.iter().all(|word| word.known().is_some_and(|text| NAMED.contains(&text)))
 }
 
-/// Subcommands of git whose arguments are data, but for some options.
+/// Subcommands of git whose arguments are data, except for some options.
 #[rustfmt::skip]
 const GIT_DATA: &[&str] = &[
     "add", "am", "apply", "blame", "branch", "cat-file", "check-ignore", "checkout", "cherry", "cherry-pick", "clean",
@@ -455,7 +455,7 @@ const GIT_DATA: &[&str] = &[
     "symbolic-ref", "tag", "update-index", "update-ref", "version", "whatchanged", "worktree", "write-tree",
 ];
 
-/// Subcommands of git that run what they are given.
+/// Subcommands of git that run their arguments.
 const GIT_RUNS: &[&str] = &[
     "citool",
     "credential",
@@ -523,7 +523,7 @@ fn git(arguments: &[Word]) -> Arguments {
     if GIT_RUNS.contains(&subcommand) {
         return Arguments::Unknown;
     }
-    // An option can be shortened as long as it stays clear.
+    // An option can be abbreviated as long as that is unambiguous.
     let long = |starts: &[&str]| has_long(rest, starts);
     let transport = || rest.iter().any(|word| word.text.contains("::")) || rest.iter().any(may_be_option);
     let bad = match subcommand {
@@ -548,7 +548,7 @@ fn git(arguments: &[Word]) -> Arguments {
     }
 }
 
-/// Whether `git config` reads, or sets what starts nothing.
+/// Whether `git config` only reads, or changes only settings that start nothing.
 fn git_config(arguments: &[Word]) -> bool {
     let scope = |word: &&Word| matches!(word.text.as_str(), "--global" | "--local" | "--system");
     let first = arguments.iter().find(|word| !scope(word)).map(|word| word.text.as_str());

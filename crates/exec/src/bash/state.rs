@@ -1,4 +1,4 @@
-//! What is gathered while a command line is read, and what follows once all of it was.
+//! What is collected while a command line is read, and the conclusions at its end.
 
 use super::vars::{Piece, Value, Vars};
 use super::word::{Target, Word};
@@ -11,17 +11,17 @@ pub(super) struct State {
     pub(super) vars: Vars,
     /// Paths that depend on variables.
     open: Vec<Open>,
-    /// Names of files that the line makes, and of those that it runs with the command that does.
+    /// The files that the line creates, and those that it runs, each with its command.
     made: Vec<String>,
     run: Vec<(String, String)>,
-    /// Whether some program gets arguments that the source does not tell, and may run them.
+    /// Whether some program gets arguments that the source does not determine, and may run them.
     unseen_arguments: bool,
 }
 
 /// What a path is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// An argument of a command, by its place among the commands.
+    /// An argument of a command, by the command's index.
     Argument(usize),
     Read,
     Write,
@@ -67,7 +67,7 @@ impl State {
             Purpose::Write => {
                 self.add_made(&path);
                 if path.split('/').any(|part| part == ".git") {
-                    // What is in there tells git what to run.
+                    // Files in there tell git what to run.
                     self.add_opaque(&path);
                 }
                 self.parsed.writes.push(path);
@@ -88,12 +88,12 @@ impl State {
         }
     }
 
-    /// Notes that the line makes a file.
+    /// Records that the line creates a file.
     pub(super) fn add_made(&mut self, path: &str) {
         self.made.push(file_name(path).to_owned());
     }
 
-    /// Notes that the line runs a file, or any with an ending after a star.
+    /// Records that the line runs a file, or any file with this ending if it begins with a star.
     pub(super) fn add_run(&mut self, path: &str, snippet: &str) {
         self.run.push((file_name(path).to_owned(), snippet.to_owned()));
     }
@@ -115,7 +115,7 @@ impl State {
         }
     }
 
-    /// Answers what had to wait for the end of the source.
+    /// Answers the questions that had to wait for the end of the source.
     pub(super) fn finish(mut self) -> Parsed {
         let dangerous: Vec<String> = self.vars.dangerous().map(str::to_owned).collect();
         dangerous.iter().for_each(|snippet| self.add_opaque(snippet));
@@ -143,7 +143,7 @@ impl State {
             }
         }
         if self.unseen_arguments {
-            // They come from somewhere: from a variable, or from what another command prints.
+            // They come from a variable, or from the output of another command.
             let printed: Vec<String> = self.parsed.commands.iter().map(|command| command.text.clone()).collect();
             let values: Vec<String> = self.vars.texts().map(str::to_owned).collect();
             self.add_texts(printed.into_iter().chain(values));

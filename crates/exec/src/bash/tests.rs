@@ -80,7 +80,7 @@ const MATRIX: &[Case] = &[
     ("> out git push", &["git push"], CLEAR),
     ("make 2>&1 >&2 2>&- | tee log", &["make", "tee log"], CLEAR),
     ("echo x > $target", &["echo x"], OPAQUE),
-    // Names that are not known.
+    // Unknown names.
     ("$x status", &[], OPAQUE),
     ("$(echo rm) x", &["echo rm"], OPAQUE),
     ("/bin/r? x", &[], OPAQUE),
@@ -148,7 +148,7 @@ const MATRIX: &[Case] = &[
     ("source ./env.sh", &["source ./env.sh"], OPAQUE),
     ("trap 'rm x' EXIT", &["trap rm x EXIT", "rm x"], CLEAR),
     ("trap - EXIT", &["trap - EXIT"], CLEAR),
-    // Arithmetic evaluates what names hold.
+    // Arithmetic evaluates the values of names.
     ("i=0; echo $((i + 1))", &["echo $((i + 1))"], CLEAR),
     ("for i in 1 2; do echo $((i * 2)); done", &["echo $((i * 2))"], CLEAR),
     ("x=y; y=1; ((x))", &[], CLEAR),
@@ -173,7 +173,7 @@ const MATRIX: &[Case] = &[
     ("bash -c '((1))'", &["bash -c ((1))"], CLEAR),
     ("zsh -c 'rm x'", &["zsh -c rm x"], OPAQUE),
     ("sh -c 'echo {a,b}'", &["sh -c echo {a,b}", "echo {a,b}"], OPAQUE),
-    // Variables that programs are configured by.
+    // Variables that configure programs.
     ("XDG_CONFIG_HOME=x git status", &["git status"], OPAQUE),
     ("export KUBECONFIG=x", &["export KUBECONFIG=x"], OPAQUE),
     ("env PYTHONPATH=x make", &["env PYTHONPATH=x make"], OPAQUE),
@@ -272,7 +272,7 @@ fn bounds() {
     let wrapped = parse(&("nice ".repeat(1_000) + "rm"));
     assert!(!wrapped.opaque.is_empty());
     assert!(!parse(&"a|".repeat(MAX_PIPES + 1)).opaque.is_empty());
-    // These would take the grammar minutes, each of them; the bound is far below that, and far above the time that they get.
+    // Each of these would take the parser minutes. The limit is far below that, and far above the parser's timeout.
     for slow in ["a<<E ", "a=("] {
         let start = Instant::now();
         assert!(!parse(&slow.repeat(MAX_BYTES / slow.len())).opaque.is_empty());
@@ -328,7 +328,8 @@ fn script() -> impl Strategy<Value = (String, Vec<String>)> {
     })
 }
 
-/// What bash really calls when it runs a source: no program is found, so each call ends in a handler that notes its name.
+/// The commands that bash really calls for a source: no program is found, so each call ends in a handler that records
+/// its name.
 fn called_by_bash(source: &str) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let handler = "command_not_found_handle() { printf '%s\\n' \"$1\" >> \"$NOTES\"; return 1; }";
@@ -344,7 +345,7 @@ fn called_by_bash(source: &str) -> Vec<String> {
     String::from_utf8_lossy(&notes).lines().map(str::to_owned).collect()
 }
 
-/// Pieces of bash, put together without sense, or thrown into a script that has some.
+/// Random pieces of bash, on their own or inserted into a valid script.
 fn nonsense() -> impl Strategy<Value = String> {
     let token = prop::sample::select(vec![
         "a",
@@ -418,7 +419,7 @@ fn nonsense() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// The grammar is not bash: whatever bash runs and we did not see must have made something opaque.
+    /// The grammar is not bash: if bash runs a command that we did not list, something must be opaque.
     #[test]
     fn bash_calls_nothing_that_we_did_not_see(source in nonsense()) {
         let parsed = parse(&source);
@@ -438,7 +439,7 @@ proptest! {
         for name in names {
             let known = parsed.commands.iter().any(|command| command.text.split(' ').next() == Some(&*name));
             let opaque = parsed.opaque.iter().any(|piece| piece.contains(&name));
-            prop_assert!(known || opaque, "{name} is lost in {source:?}: {parsed:?}");
+            prop_assert!(known || opaque, "{name} is missing from {source:?}: {parsed:?}");
         }
     }
 
@@ -484,7 +485,7 @@ fn a_pipeline_broken_in_two_places_ends_in_time() {
 fn arguments_of_other_programs_are_reported() {
     assert_eq!(parse("docker run x rm").arguments, ["run", "x", "rm"]);
     assert!(parse("grep rm f; git commit -m rm").arguments.is_empty());
-    assert!(parse("x=rm; docker run $x").arguments.contains(&"rm".to_owned()), "the value may be what is run");
+    assert!(parse("x=rm; docker run $x").arguments.contains(&"rm".to_owned()), "the value may be the program");
 }
 
 #[test]

@@ -1,14 +1,14 @@
-//! What the variables of a command line hold, as far as the line itself says.
+//! The values of the variables of a command line, as far as the line itself sets them.
 //!
-//! A variable may be set anywhere, by a loop's later round too, so questions are noted while the source is read and
-//! answered when all of it was. A variable that the line does not set comes from the environment, which is not the
-//! line's to choose.
+//! A variable may be set anywhere, even by a later iteration of a loop, so questions are collected while the source is
+//! read and answered at its end. A variable that the line does not set comes from the environment, which the line does
+//! not control.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{arith, names};
 
-/// How many paths one word may stand for.
+/// The maximum number of paths that one word may expand to.
 const MAX_PATHS: usize = 64;
 
 /// What a variable is set to.
@@ -16,7 +16,7 @@ const MAX_PATHS: usize = 64;
 pub(super) enum Value {
     /// A text.
     Text(String),
-    /// The names of files that a pattern stands for.
+    /// The names of files that a pattern matches.
     Pattern(String),
     /// A number.
     Number,
@@ -40,7 +40,7 @@ pub(super) enum Piece {
     Here,
     /// The name of a file below the working directory.
     Inside,
-    /// A value that was noted where it is set.
+    /// A value that was recorded where it is set.
     Noted,
 }
 
@@ -58,21 +58,21 @@ enum Use {
 pub(super) struct Vars {
     values: HashMap<String, Vec<Value>>,
     uses: Vec<(String, Use, String)>,
-    /// Variables that are set wherever the reader is now.
+    /// Variables that are certainly set at the current position.
     certain: HashSet<String>,
 }
 
-/// The variables that were set at some place, to go back to.
+/// The variables that were set at some position, to return to.
 pub(super) type Certain = HashSet<String>;
 
 impl Vars {
-    /// Notes that a variable is set to something, here and now.
+    /// Records that a variable is set to something at the current position.
     pub(super) fn set(&mut self, name: &str, value: Value) {
         self.values.entry(name.to_owned()).or_default().push(value);
         self.certain.insert(name.to_owned());
     }
 
-    /// Notes that a variable is taken away.
+    /// Records that a variable is unset.
     pub(super) fn unset(&mut self, name: &str) {
         self.values.entry(name.to_owned()).or_default().push(Value::Text(String::new()));
         self.certain.remove(name);
@@ -91,22 +91,22 @@ impl Vars {
         self.certain.clone()
     }
 
-    /// Goes back to what was set at some place.
+    /// Returns to what was set at some position.
     pub(super) fn restore(&mut self, certain: Certain) {
         self.certain = certain;
     }
 
-    /// Notes that a variable is evaluated as arithmetic.
+    /// Records that a variable is evaluated as arithmetic.
     pub(super) fn evaluate(&mut self, name: &str, snippet: &str) {
         self.uses.push((name.to_owned(), Use::Arithmetic, snippet.to_owned()));
     }
 
-    /// Notes that a variable becomes arguments of `test`.
+    /// Records that a variable becomes arguments of `test`.
     pub(super) fn test(&mut self, name: &str, snippet: &str) {
         self.uses.push((name.to_owned(), Use::Test, snippet.to_owned()));
     }
 
-    /// The pieces of source in which a variable may do more than be looked up.
+    /// The pieces of source in which looking up a variable may have side effects.
     pub(super) fn dangerous(&self) -> impl Iterator<Item = &str> {
         self.uses.iter().filter(|(name, how, _)| !self.is_harmless(name, *how)).map(|(_, _, snippet)| snippet.as_str())
     }
@@ -125,7 +125,7 @@ impl Vars {
                 match (value, how) {
                     (Value::Number, _) => {}
                     (Value::Text(text), Use::Arithmetic) if text.is_empty() || arith::is_integer(text) => {}
-                    // Evaluating it evaluates what this name holds.
+                    // Evaluating it also evaluates the value of this name.
                     (Value::Text(text), Use::Arithmetic) if names::is_variable(text) => open.push(text),
                     (Value::Text(text), Use::Test) if !text.contains(['[', '$', '`']) => {}
                     _ => return false,
@@ -135,7 +135,7 @@ impl Vars {
         true
     }
 
-    /// Whether all variables of a word are set where it stands.
+    /// Whether all variables of a word are set at its position.
     pub(super) fn are_set(&self, pieces: &[Piece]) -> bool {
         pieces.iter().all(|piece| match piece {
             Piece::Variable(name) | Piece::Trimmed(name) => self.certain.contains(name),
@@ -143,7 +143,7 @@ impl Vars {
         })
     }
 
-    /// The paths that a word may stand for, or none if that cannot be told. `splits` says that its values become words.
+    /// The paths that a word may expand to; `None` if they are unknown. `splits`: its values become separate words.
     pub(super) fn paths(&self, pieces: &[Piece], splits: bool) -> Option<Vec<String>> {
         let mut paths = vec![String::new()];
         for (at, piece) in pieces.iter().enumerate() {
@@ -197,7 +197,7 @@ fn begins_path(pieces: &[Piece], at: usize) -> bool {
     at == 0 && follows && pieces[1..].iter().all(below)
 }
 
-/// Whether every beginning of a path lies inside of the working directory, as does its last component.
+/// Whether a path stays inside the working directory after each of its components.
 fn is_plainly_inside(path: &str) -> bool {
     !path.starts_with(['/', '~']) && !path.contains("..")
 }

@@ -1,4 +1,4 @@
-//! Walks the syntax tree, and takes nothing that it does not know.
+//! Walks the syntax tree, and accepts only what it knows.
 
 mod command;
 mod evaluate;
@@ -11,7 +11,7 @@ use super::check::{has_bare, is_arithmetic, is_blank, is_expansion, is_keyword, 
 use super::state::State;
 use super::{MAX_DEPTH, Shell, names, posix};
 
-/// Nodes that do nothing but contain others, once what bash evaluates in them was checked.
+/// Nodes that only contain others; what bash evaluates in them is checked separately.
 const CONTAINERS: &[&str] = &[
     "arithmetic_expansion",
     "array",
@@ -36,7 +36,7 @@ const CONTAINERS: &[&str] = &[
     "variable_assignments",
 ];
 
-/// Nodes whose variables are not known to be set behind them.
+/// Nodes whose variables may not be set afterwards.
 const SCOPES: &[&str] = &[
     "c_style_for_statement",
     "case_item",
@@ -50,7 +50,7 @@ const SCOPES: &[&str] = &[
     "while_statement",
 ];
 
-/// Nodes in which a line's end would begin another command.
+/// Nodes in which a newline would begin another command.
 const ONE_LINE: &[&str] = &[
     "command",
     "declaration_command",
@@ -95,11 +95,11 @@ impl<'t> Place<'t> {
 
 struct Walker<'a, 't> {
     source: &'a str,
-    /// For [`children_of`](Self::children_of): to make one for each node would cost as much as its children.
+    /// For [`children_of`](Self::children_of): a new cursor for each node would cost as much as its children.
     cursor: TreeCursor<'t>,
     shell: Shell,
     nested: usize,
-    /// Whether names of files below the working directory, and nothing else, come in.
+    /// Whether the input consists only of names of files below the working directory.
     inside: bool,
     state: &'a mut State,
 }
@@ -124,7 +124,7 @@ impl<'a, 't> Walker<'a, 't> {
         let opens = self.source[node.end_byte()..].starts_with(['<', '>']);
         // A redirect sets the variable before it.
         let sets = opens && text.starts_with('{') && text.ends_with('}') && kind != "compound_statement";
-        // A number before a redirect is no word.
+        // A number before a redirect is not a word.
         let descriptor = opens && place.parent.kind() == "command" && text.bytes().all(|byte| byte.is_ascii_digit());
         if sets || descriptor || (self.shell == Shell::Posix && !posix::is_common(node, text)) {
             self.opaque(node);
@@ -148,7 +148,7 @@ impl<'a, 't> Walker<'a, 't> {
                 }
             }
             "function_definition" => {
-                // From here on its name means something else, with arguments that we do not see.
+                // From here on its name means something else, with unknown arguments.
                 self.opaque(node);
                 self.scoped(node, &children, place);
             }
@@ -209,7 +209,7 @@ impl<'a, 't> Walker<'a, 't> {
             } else if solid {
                 gap.is_empty()
             } else if before.is_some_and(|before| gap.is_empty() && is_word(before) && is_word(child)) {
-                // Two words for the grammar, one for bash; but a redirect may follow a word at once.
+                // Two words in the grammar, one in bash; but a redirect may follow a word directly.
                 !line || child.kind().ends_with("_redirect")
             } else if line {
                 is_blank(gap) && !gap.replace("\\\n", "").contains('\n')
@@ -223,7 +223,7 @@ impl<'a, 't> Walker<'a, 't> {
         }
     }
 
-    /// A leaf must not contain what bash would not take as part of it.
+    /// A leaf must not contain what bash would not read as part of it.
     fn leaf(&mut self, node: Node<'t>, kind: &str, place: Place<'t>) {
         let text = self.text(node);
         let sound = match kind {
@@ -232,7 +232,7 @@ impl<'a, 't> Walker<'a, 't> {
             _ if !node.is_named() => !is_keyword(node, place.parent) || self.stands_alone(node),
             "word" => !has_bare(text, |c| ";|&()<>'\"`\n \t".contains(c)) && is_plain(text),
             "comment" => self.begins_word(node),
-            // Positional parameters have digits for names.
+            // The names of positional parameters are digits.
             "variable_name" if is_expansion(place.parent) => {
                 text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
             }
@@ -253,7 +253,7 @@ impl<'a, 't> Walker<'a, 't> {
         }
     }
 
-    /// A keyword that touches other text is none.
+    /// A keyword that touches other text is not a keyword.
     fn stands_alone(&self, node: Node<'t>) -> bool {
         let delimits = |c: char| c.is_ascii_whitespace() || ";&|()<>`".contains(c);
         let before = self.source[..node.start_byte()].chars().next_back();
@@ -261,14 +261,14 @@ impl<'a, 't> Walker<'a, 't> {
         before.is_none_or(delimits) && after.is_none_or(delimits)
     }
 
-    /// A `#` inside of a word is no comment, and a number no descriptor.
+    /// A `#` inside a word does not begin a comment, and a number in it is not a descriptor.
     fn begins_word(&self, node: Node<'t>) -> bool {
         let before = &self.source[..node.start_byte()];
         !before.ends_with("\\\n")
             && (before.is_empty() || before.ends_with(['\n', ' ', '\t', ';', '&', '|', '(', ')', '`']))
     }
 
-    /// The text of a string or here-document must not contain a substitution that the grammar took for text.
+    /// The text of a string or here-document must not contain a substitution that the grammar read as text.
     fn check_text(&mut self, node: Node<'t>) {
         let mut cursor = node.walk();
         let mut at = node.start_byte();

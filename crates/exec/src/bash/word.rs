@@ -8,19 +8,19 @@ use super::vars::Piece;
 /// A word of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Word {
-    /// What the command gets, if the word is literal; else its source.
+    /// The text that the command gets, if the word is literal; else its source.
     pub(super) text: String,
-    /// Whether the shell changes nothing but quotes.
+    /// Whether the shell only removes quotes.
     pub(super) literal: bool,
-    /// The path with `~` and wildcards that the word would be, if it is not literal.
+    /// The path that it expands to, with `~` and wildcards, if it is not literal.
     pub(super) pattern: Option<String>,
-    /// Whether it may become several words, or none.
+    /// Whether it may expand to several words, or to none.
     pub(super) splits: bool,
-    /// What it is made of, if that is known.
+    /// Its parts, if they are known.
     pub(super) pieces: Option<Vec<Piece>>,
 }
 
-/// The path that a word, or the value of an option in it, would be.
+/// The path that a word, or the value of an option in it, expands to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     Path(String),
@@ -43,12 +43,12 @@ impl Word {
         self.literal.then_some(self.text.as_str())
     }
 
-    /// The path that the word would be: literal, or with `~` and wildcards.
+    /// The path that the word expands to: literal, or with `~` and wildcards.
     pub(super) fn path(&self) -> Option<&str> {
         self.known().or(self.pattern.as_deref())
     }
 
-    /// What the word begins with, whatever becomes of the rest.
+    /// The beginning of the word that does not depend on expansions.
     pub(super) fn head(&self) -> &str {
         match (self.path(), &self.pieces) {
             (Some(path), _) => path,
@@ -60,12 +60,12 @@ impl Word {
         }
     }
 
-    /// Whether what it becomes depends on more than the files that there are.
+    /// Whether its expansion depends on anything but which files exist.
     pub(super) fn is_dynamic(&self) -> bool {
         self.path().is_none()
     }
 
-    /// Whether it becomes a number.
+    /// Whether it expands to a number.
     pub(super) fn is_number(&self) -> bool {
         self.pieces.as_ref().is_some_and(|pieces| {
             pieces.iter().all(|piece| match piece {
@@ -91,7 +91,7 @@ impl Word {
         Target::Pieces(pieces, self.splits)
     }
 
-    /// Reads a word; what it expands is for the walker to visit.
+    /// Reads a word; the walker visits its expansions.
     pub(super) fn read(node: Node<'_>, source: &str) -> Word {
         let kind = node.kind();
         if kind == "command_name"
@@ -100,7 +100,7 @@ impl Word {
         {
             return Word::read(child, source);
         }
-        // Most words are like this, and need no more.
+        // Most words are like this.
         let text = &source[node.byte_range()];
         if kind == "word" && node.child_count() == 0 && is_bare(text) {
             return Word::literal(text);
@@ -115,7 +115,7 @@ impl Word {
             pieces: Some(Vec::new()),
         };
         reader.read(node);
-        // Braces make several words out of one.
+        // Braces turn one word into several.
         let brace = reader.unquoted.contains('{') && (reader.unquoted.contains(',') || reader.unquoted.contains(".."));
         if reader.dynamic || brace {
             let pieces = reader.pieces.filter(|_| !brace);
@@ -143,7 +143,7 @@ impl Word {
 struct Reader<'a> {
     source: &'a str,
     text: String,
-    /// What was outside of quotes and not escaped, with a placeholder for the rest.
+    /// The text outside quotes that is not escaped, with a placeholder for the rest.
     unquoted: String,
     dynamic: bool,
     pattern: bool,
@@ -151,7 +151,7 @@ struct Reader<'a> {
     pieces: Option<Vec<Piece>>,
 }
 
-/// Stands in `unquoted` for what was quoted.
+/// The placeholder for quoted text in `unquoted`.
 const QUOTED: char = '\u{0}';
 
 impl Reader<'_> {
@@ -162,7 +162,7 @@ impl Reader<'_> {
             "concatenation" | "command_name" => {
                 let mut cursor = node.walk();
                 for child in node.children(&mut cursor) {
-                    // Bash may take it together with what follows, as in `$"…"`.
+                    // Bash may read it together with what follows, as in `$"…"`.
                     if child.kind() == "$" && child.end_byte() < node.end_byte() {
                         self.unknown();
                     }
@@ -226,7 +226,7 @@ impl Reader<'_> {
         self.pieces = None;
     }
 
-    /// Takes the source between the expansions, since the grammar leaves blanks out of its content nodes.
+    /// Reads the source between the expansions, because the grammar's content nodes leave out blanks.
     fn string(&mut self, node: Node<'_>) {
         let (start, end) = (node.start_byte() + 1, node.end_byte().saturating_sub(1));
         let mut at = start;
@@ -241,7 +241,7 @@ impl Reader<'_> {
 
     fn expansion(&mut self, node: Node<'_>, bare: bool) {
         let source = &self.source[node.byte_range()];
-        // `$HOME` at the beginning of a word is a path that we know.
+        // `$HOME` at the beginning of a word is a known path.
         if self.text.is_empty() && !self.dynamic && matches!(source, "$HOME" | "${HOME}") {
             self.push("~");
             self.pattern = true;
@@ -256,7 +256,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether the shell takes every character of a word as it is.
+/// Whether every character of a word stands for itself.
 fn is_bare(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/' | b'=' | b':'))
 }
@@ -310,7 +310,7 @@ fn unescape_double(source: &str) -> String {
     text
 }
 
-/// The inside of `$'…'`; none if it has an escape that we do not know or that is not one character of text.
+/// The text of `$'…'`; `None` if it has an escape that is unknown or does not yield one character of text.
 fn unescape_ansi(source: &str) -> Option<String> {
     let mut text = String::with_capacity(source.len());
     let mut chars = source.chars().peekable();
@@ -350,7 +350,7 @@ fn unescape_ansi(source: &str) -> Option<String> {
             count += 1;
             chars.next();
         }
-        // A NUL ends the string, and bytes beyond ASCII depend on what is around them.
+        // A NUL ends the string, and bytes beyond ASCII depend on their neighbours.
         if count == 0 || number == 0 || (number > 127 && matches!(c, 'x' | '0'..='7')) {
             return None;
         }

@@ -8,12 +8,12 @@ use super::{Shell, arith, names};
 /// What a command does besides running its program.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inner {
-    /// A command; `more` says that arguments which we do not see will follow, and `inside` that these are names of files
-    /// below the working directory.
+    /// A command. `more`: further, unknown arguments follow; `inside`: these are names of files below the working
+    /// directory.
     Command { words: Vec<Word>, more: bool, inside: bool },
     /// A script, for a shell.
     Script(String, Shell),
-    /// Something that the source does not tell.
+    /// Something that the source does not determine.
     Unknown,
     /// A file that is written.
     Write(Target),
@@ -21,7 +21,7 @@ pub(super) enum Inner {
     Run(String),
     /// A variable is set.
     Set(String, Value),
-    /// A variable is taken away.
+    /// A variable is unset.
     Unset(String),
     /// A variable is evaluated as arithmetic.
     Evaluate(String),
@@ -31,7 +31,7 @@ pub(super) enum Inner {
     Arguments,
 }
 
-/// The options of a wrapper, so that the command after them is found. An option that is not here makes it unknown.
+/// The options of a wrapper, to find the command after them. Any other option makes the command unknown.
 struct Wrapper {
     name: &'static str,
     /// Letters of options without and with a value.
@@ -127,7 +127,7 @@ const WRAPPERS: &[Wrapper] = &[
     },
 ];
 
-/// Commands that run what they are given in ways that we do not read.
+/// Commands that run their arguments in ways that we do not parse.
 #[rustfmt::skip]
 pub(super) const UNREAD: &[&str] = &[
     ".", "alias", "ash", "at", "batch", "bind", "busybox", "bwrap", "capsh", "catchsegv", "choom", "chroot", "chrt",
@@ -151,7 +151,7 @@ const SHELLS: &[&str] = &["bash", "dash", "rbash", "sh"];
 /// Shells that take the name of a script.
 const OTHER_SHELLS: &[&str] = &["ash", "csh", "fish", "ksh", "mksh", "tcsh", "yash", "zsh"];
 
-/// Builtins that set the variables they are given, or evaluate their arguments as arithmetic, which runs the
+/// Builtins that set the variables named in their arguments, or evaluate their arguments as arithmetic, which runs the
 /// substitutions in a subscript even if they were quoted.
 const EVALUATING: &[&str] = &[
     "[",
@@ -171,8 +171,8 @@ const EVALUATING: &[&str] = &[
     "wait",
 ];
 
-/// What a command does besides running its program. `name` is the first of the words, without its directory; `more` says
-/// that arguments follow which are not here, and `inside` that these are names of files below the working directory.
+/// What a command does besides running its program. `name` is the first of the words, without its directory. `more`:
+/// further, unknown arguments follow; `inside`: these are names of files below the working directory.
 pub(super) fn inner(name: &str, words: &[Word], more: bool, inside: bool) -> Vec<Inner> {
     let arguments = words.get(1..).unwrap_or_default();
     let plain_file = |word: &Word| word.literal && !word.text.starts_with(['-', '+']) && !is_special_file(&word.text);
@@ -184,7 +184,7 @@ pub(super) fn inner(name: &str, words: &[Word], more: bool, inside: bool) -> Vec
     }
     let loader = name.starts_with("ld-") || name.starts_with("ld.so") || name.starts_with("ld64.");
     if UNREAD.binary_search(&name).is_ok() || loader {
-        // Without arguments some of them only list what there is, and the others do nothing.
+        // Without arguments some of them only list variables, and the others do nothing.
         return if arguments.is_empty() && !more { Vec::new() } else { vec![Inner::Unknown] };
     }
     if SHELLS.contains(&programs::without_version(name)) {
@@ -195,9 +195,9 @@ pub(super) fn inner(name: &str, words: &[Word], more: bool, inside: bool) -> Vec
         "trap" => trap(arguments),
         "find" if more => vec![Inner::Unknown],
         "find" => find(arguments),
-        // A question, not a call.
+        // It only asks what the command is.
         "command" if matches!(arguments.first().and_then(Word::known), Some("-v" | "-V")) => Vec::new(),
-        // Who gets arguments from elsewhere is a program, and no builtin.
+        // Only a program can get arguments from elsewhere, not a builtin.
         _ if EVALUATING.contains(&name) && more => Vec::new(),
         "[" | "test" => test(arguments),
         _ if EVALUATING.contains(&name) => evaluating(name, arguments, inside),
@@ -269,13 +269,13 @@ fn script(words: &[Word], shell: Shell) -> Inner {
 fn wrapped(wrapper: &Wrapper, arguments: &[Word], more: bool, inside: bool) -> Vec<Inner> {
     let Some((options, mut at)) = wrapper.read_options(arguments) else { return vec![Inner::Unknown] };
     let mut found = Vec::new();
-    // A variable may be taken away as well as set.
+    // An option can also unset a variable.
     if wrapper.assigns && options.iter().any(|(name, value)| matches!(*name, "u" | "unset") && names::configures(value))
     {
         return vec![Inner::Unknown];
     }
     for word in arguments[at..].iter().take_while(|_| wrapper.assigns) {
-        // Whatever has such a sign is an assignment, whether it is a name or not.
+        // Any word with `=` is an assignment, even if it begins with no valid name.
         let Some((name, value)) = word.text.split_once('=') else { break };
         if !names::is_variable(name) || names::configures(name) {
             return vec![Inner::Unknown];
@@ -286,7 +286,7 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word], more: bool, inside: bool) -> V
     }
     at += wrapper.operands;
     let Some(rest) = arguments.get(at..).filter(|rest| !rest.is_empty()) else {
-        // What comes from elsewhere would be the command.
+        // The unknown arguments would be the command.
         found.extend((more || (wrapper.name == "xargs" && at > arguments.len())).then_some(Inner::Unknown));
         return found;
     };
@@ -314,7 +314,7 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word], more: bool, inside: bool) -> V
     found
 }
 
-/// A word in which a mark is replaced; `inside` says by the name of a file below the working directory.
+/// A word in which a mark is replaced. `inside`: by the name of a file below the working directory.
 fn filled(word: &Word, mark: &str, inside: bool) -> Word {
     let mut pieces = Vec::new();
     for (at, text) in word.text.split(mark).enumerate() {
@@ -326,13 +326,13 @@ fn filled(word: &Word, mark: &str, inside: bool) -> Word {
 }
 
 impl Wrapper {
-    /// The options with their values, and where they end; none if one is not known.
+    /// The options with their values, and where they end; `None` if one is unknown.
     fn read_options<'w>(&self, words: &'w [Word]) -> Option<(Vec<(&'w str, &'w str)>, usize)> {
         let mut options = Vec::new();
         let mut at = 0;
         while let Some(word) = words.get(at) {
             if !word.literal {
-                // It may become an option, or nothing at all.
+                // It may expand to an option, or to nothing.
                 return None;
             }
             let text = word.text.as_str();
@@ -372,7 +372,7 @@ impl Wrapper {
     }
 }
 
-/// `sh -c script` is the script; a shell without a file reads its script from somewhere that we do not.
+/// For `sh -c script`, the script; a shell without a file reads its script from an unknown source.
 fn shell(name: &str, arguments: &[Word]) -> Vec<Inner> {
     let reads = if name.ends_with("bash") { Shell::Bash } else { Shell::Posix };
     let mut at = 0;
@@ -445,7 +445,7 @@ fn find(arguments: &[Word]) -> Vec<Inner> {
                 at += 1;
             }
             value if word.literal && FIND_VALUES.contains(&value) => {
-                // An expansion without quotes can become any number of words, an action among them.
+                // An unquoted expansion can become any number of words, including an action.
                 inner.extend(arguments.get(at).filter(|word| word.is_dynamic() && word.splits).map(|_| Inner::Unknown));
                 at += 1;
             }
@@ -468,7 +468,7 @@ pub(super) fn test(arguments: &[Word]) -> Vec<Inner> {
             found.extend((!sound).then_some(Inner::Unknown));
         } else if word.is_dynamic() && !word.is_number() {
             match word.pieces.as_deref() {
-                // Without quotes it may become an operator and what that evaluates.
+                // Unquoted, it may expand to an operator and its operands.
                 Some(pieces) if word.splits => found.extend(pieces.iter().filter_map(|piece| match piece {
                     Piece::Variable(name) => Some(Inner::Test(name.clone())),
                     Piece::Text(_) | Piece::Number | Piece::Here => None,
@@ -481,7 +481,7 @@ pub(super) fn test(arguments: &[Word]) -> Vec<Inner> {
                 next.is_some_and(|next| (next.is_dynamic() && !next.is_number()) || next.text.contains('['));
             found.extend(evaluated.then_some(Inner::Unknown));
         } else if word.splits && !word.is_dynamic() && !word.text.contains(|c: char| c.is_ascii_alphanumeric()) {
-            // Names of files, which may be operators too.
+            // A pattern expands to names of files, which can be operators.
             found.push(Inner::Unknown);
         } else if hides_code(word) {
             found.push(Inner::Unknown);
@@ -549,7 +549,7 @@ fn evaluating(name: &str, arguments: &[Word], inside: bool) -> Vec<Inner> {
             let flags = &letters[..value.unwrap_or(letters.len())];
             exported |= declares && text.starts_with('-') && flags.contains('x');
             integer |= declares && flags.contains('i');
-            // A name that stands for another one, or a callback.
+            // A name reference, or a callback.
             if declares && flags.contains('n') && name != "export" {
                 return vec![Inner::Unknown];
             }
@@ -569,7 +569,7 @@ fn evaluating(name: &str, arguments: &[Word], inside: bool) -> Vec<Inner> {
                             return found;
                         }
                     }
-                    // Other values are texts and numbers.
+                    // Other values are strings and numbers.
                     _ => {}
                 }
             }
@@ -590,7 +590,7 @@ fn evaluating(name: &str, arguments: &[Word], inside: bool) -> Vec<Inner> {
     found
 }
 
-/// What a builtin does to the variable that a word names, which may have a value behind it.
+/// What a builtin does to the variable that a word names; a value may follow the name.
 fn target(builtin: &str, word: Option<&Word>, exported: bool, integer: bool, inside: bool) -> Vec<Inner> {
     let Some(word) = word else { return vec![Inner::Unknown] };
     let head = word.head();
@@ -613,7 +613,7 @@ fn target(builtin: &str, word: Option<&Word>, exported: bool, integer: bool, ins
     if names::is_integer(&name) && builtin != "unset" && !value.is_some_and(arith::is_integer) {
         found.push(Inner::Unknown);
     }
-    // Its value was noted where the source sets it.
+    // Its value was recorded where the source sets it.
     let noted = word.pieces.as_ref().is_some_and(|pieces| pieces.contains(&Piece::Noted));
     match value {
         _ if noted => {}
@@ -632,7 +632,7 @@ fn base_name(target: &str) -> &str {
     target.split('[').next().unwrap_or_default()
 }
 
-/// Whether a word has the form of a substitution but is none, as it is quoted: some builtins run it nevertheless.
+/// Whether a word is a quoted substitution, which the shell does not run but some builtins do.
 fn hides_code(word: &Word) -> bool {
     let quoted = word.literal || word.text.contains(['\\', '\'']);
     quoted && (word.text.contains('`') || word.text.replace('\\', "").contains("$("))

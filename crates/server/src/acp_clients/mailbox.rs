@@ -42,7 +42,7 @@ const IDLE_REASON: &str = "the client neither read nor sent anything for a while
 /// A stream's name: the session, or `None` for the connection's own.
 type StreamName = Option<String>;
 
-/// The parts of a message that tell where it belongs. What cannot be parsed is absent.
+/// The parts of a message that determine where it belongs. Fields that cannot be parsed are absent.
 #[derive(Default, Deserialize)]
 pub struct MessageHead<'a> {
     /// The id as it was written.

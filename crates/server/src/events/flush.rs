@@ -74,7 +74,7 @@ impl StreamHandle {
 
     /// Call after the stream has looked for events.
     pub fn after_poll(&mut self, is_drained: bool, context: &mut Context<'_>) {
-        // A task without budget finds nothing, whatever is there.
+        // A task without budget finds nothing, even if frames wait.
         self.is_drained = is_drained && has_budget_remaining();
         if is_drained && !self.pending.is_empty() {
             context.waker().wake_by_ref();

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::Scope;
+use api::{AgentRuntime, Scope};
 use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
@@ -33,7 +33,9 @@ const DIRECTORY_HEADER: &str = "x-opencode-directory";
 pub struct Request<P = NoParams, Q = NoParams, B = ()> {
     /// The server's state.
     pub state: Arc<State>,
-    /// The engine, as the handle of the client that sent the request.
+    /// The contract, as the handle of the client that sent the request.
+    pub host: Arc<dyn AgentRuntime>,
+    /// The same handle of the engine, for what OpenCode's API has and the contract has not.
     pub engine: Engine,
     /// The directory that the request is about.
     pub scope: Scope,

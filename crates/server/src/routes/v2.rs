@@ -5,10 +5,7 @@ mod asks;
 mod files;
 mod sessions;
 
-use api::{
-    Action, Agent, AgentMode, CatalogHost as _, Command, CommandSource, JsonMap, Model, ModelRef, ModelStatus,
-    Provider, Usd,
-};
+use api::{Action, Agent, AgentMode, Command, CommandSource, JsonMap, Model, ModelRef, ModelStatus, Provider, Usd};
 use api::{Modalities, ProviderSource, Scope};
 use axum::http::{Method, StatusCode};
 use indexmap::IndexMap;
@@ -104,7 +101,7 @@ async fn location_of(state: &State, scope: &Scope) -> Result<Location, Error> {
         let message = format!("Expected a string starting with \"wrk\", got {other:?}\n  at [\"workspace\"]");
         return Err(Error::bad_request(RequestPart::Query, message));
     }
-    let project = state.engine.project(scope).await?;
+    let project = state.host.project(scope).await?;
     let project = LocationProject { id: project.id, directory: project.worktree };
     Ok(Location { directory: scope.directory.clone(), workspace, project })
 }
@@ -238,7 +235,7 @@ impl From<Agent> for AgentInfo {
 }
 
 async fn agents(request: Request) -> Result<JsonReply<WithLocation<Vec<AgentInfo>>>, Error> {
-    let agents = request.engine.agents(&request.scope).await?;
+    let agents = request.host.agents(&request.scope).await?;
     with_location(&request.state, &request.scope, agents.into_iter().map(AgentInfo::from).collect()).await
 }
 
@@ -396,7 +393,7 @@ impl From<Model> for ModelInfo {
 }
 
 async fn models(request: Request) -> Result<JsonReply<WithLocation<Vec<ModelInfo>>>, Error> {
-    let providers = request.engine.providers(&request.scope).await?;
+    let providers = request.host.providers(&request.scope).await?;
     let models = providers.into_iter().flat_map(|provider| provider.models.into_values()).map(ModelInfo::from);
     with_location(&request.state, &request.scope, models.collect()).await
 }
@@ -426,7 +423,7 @@ impl From<Provider> for ProviderInfo {
 }
 
 async fn providers(request: Request) -> Result<JsonReply<WithLocation<Vec<ProviderInfo>>>, Error> {
-    let providers = request.engine.providers(&request.scope).await?;
+    let providers = request.host.providers(&request.scope).await?;
     with_location(&request.state, &request.scope, providers.into_iter().map(ProviderInfo::from).collect()).await
 }
 
@@ -439,7 +436,7 @@ struct ProviderPath {
 
 async fn provider(request: Request<ProviderPath>) -> Result<JsonReply<WithLocation<ProviderInfo>>, Error> {
     let id = request.path.provider;
-    let providers = request.engine.providers(&request.scope).await?;
+    let providers = request.host.providers(&request.scope).await?;
     let found = providers.into_iter().find(|provider| provider.id == id).ok_or_else(|| {
         let fields = [("providerID", id.as_str())];
         Error::tagged(StatusCode::NOT_FOUND, "ProviderNotFoundError", &fields, format!("Provider not found: {id}"))
@@ -484,7 +481,7 @@ struct Integration {
 }
 
 async fn list_integrations(state: &State, scope: &Scope) -> Result<Vec<Integration>, Error> {
-    let connected = state.engine.providers(scope).await?;
+    let connected = state.host.providers(scope).await?;
     let loaded = state.engine.loaded(scope);
     // Scripts need no connection.
     let connectable = connected.into_iter().filter(|provider| provider.source != ProviderSource::Custom);
@@ -589,7 +586,7 @@ impl From<Command> for CommandInfo {
 }
 
 async fn commands(request: Request) -> Result<JsonReply<WithLocation<Vec<CommandInfo>>>, Error> {
-    let commands = request.engine.commands(&request.scope).await?;
+    let commands = request.host.commands(&request.scope).await?;
     // Skills have their own list.
     let commands = commands.into_iter().filter(|command| command.source != Some(CommandSource::Skill));
     with_location(&request.state, &request.scope, commands.map(CommandInfo::from).collect()).await
@@ -607,7 +604,7 @@ struct SkillInfo {
 }
 
 async fn skills(request: Request) -> Result<JsonReply<WithLocation<Vec<SkillInfo>>>, Error> {
-    let skills = request.engine.skills(&request.scope).await?;
+    let skills = request.host.skills(&request.scope).await?;
     let skills = skills.into_iter().map(|skill| SkillInfo {
         name: skill.name,
         description: skill.description,

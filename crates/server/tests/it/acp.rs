@@ -66,7 +66,7 @@ impl SocketClient {
         let limit = tokio::time::Instant::now() + WAIT;
         loop {
             let next = tokio::time::timeout_at(limit, self.socket.next()).await;
-            let next = next.unwrap_or_else(|_| panic!("no message within {WAIT:?}; heard: {:#?}", self.updates));
+            let next = next.unwrap_or_else(|_| panic!("no message within {WAIT:?}; received: {:#?}", self.updates));
             if let Message::Text(text) = next.unwrap().unwrap() {
                 let message = serde_json::from_str(&text).unwrap();
                 check_message(&message, &self.pending, false);
@@ -227,7 +227,7 @@ impl<'a> HttpClient<'a> {
     async fn resume(&self, session: Option<&str>, last: Option<&str>) -> Result<MessageReader, (u16, String)> {
         let began = Instant::now();
         loop {
-            assert!(began.elapsed() < WAIT, "the stream is still taken");
+            assert!(began.elapsed() < WAIT, "the stream is still in use");
             let request = self.request(Method::GET, session).header("accept", "text/event-stream").timeout(WAIT * 10);
             let request = last.into_iter().fold(request, |request, last| request.header("last-event-id", last));
             let response = request.send().await.unwrap();

@@ -95,7 +95,7 @@ async fn a_server_without_its_database_is_unhealthy() {
         assert!(health["version"].is_string(), "{health}");
     }
     assert_writes_are_refused(&rig, &session, "moved, deleted or replaced").await;
-    assert!(!folder.exists(), "nothing was made in its place");
+    assert!(!folder.exists(), "nothing was created in its place");
     std::fs::rename(&away, &folder).unwrap();
     assert_eq!(rig.get("/global/health").await["healthy"], true);
     let (status, answer) = rig.send(Method::POST, &format!("{session}/message"), Some(parts("hello"))).await;

@@ -172,7 +172,7 @@ async fn metrics(rig: &Rig) -> BTreeMap<String, f64> {
         if let Some(head) = line.strip_prefix("# ") {
             let words: Vec<&str> = head.split(' ').collect();
             if words[0] == "TYPE" {
-                assert!(kinds.insert(words[1].to_owned(), words[2].to_owned()).is_none(), "{line} comes twice");
+                assert!(kinds.insert(words[1].to_owned(), words[2].to_owned()).is_none(), "{line} occurs twice");
             } else {
                 assert_eq!(words[0], "HELP", "{line}");
             }
@@ -183,7 +183,7 @@ async fn metrics(rig: &Rig) -> BTreeMap<String, f64> {
         let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| plain.strip_suffix(end));
         let known = kinds.contains_key(plain) || family.is_some_and(|name| kinds[name] == "histogram");
         assert!(known, "{line} was not introduced");
-        assert!(samples.insert(name.to_owned(), value.parse().unwrap()).is_none(), "{line} comes twice");
+        assert!(samples.insert(name.to_owned(), value.parse().unwrap()).is_none(), "{line} occurs twice");
     }
     samples
 }

@@ -121,7 +121,7 @@ mod tests {
         let mut text = String::new();
         folder.file(Path::new("sub/b")).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "in/sub/b");
-        assert!(Folder::open(&root.join("door")).is_err(), "a link is no folder");
+        assert!(Folder::open(&root.join("door")).is_err(), "a link is not a folder");
         assert!(Folder::open(&root.join("in/a")).is_err());
         // It stays the same folder when its name leads elsewhere.
         std::fs::rename(root.join("in"), root.join("moved")).unwrap();

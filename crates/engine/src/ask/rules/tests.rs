@@ -101,7 +101,7 @@ fn an_unreadable_level_asks_for_everything() {
     assert_eq!(effective_rules(Vec::new()).judge(&[], &need("bash", "ls")), Action::Ask);
     assert!(serde_json::from_str::<AcceptedRules>("{}").is_err());
     let mut constraints = Constraints { is_unreadable: true, ..Constraints::default() };
-    assert!(!constraints.add(&Constraints::default()), "nobody works below one whose rules are not known");
+    assert!(!constraints.add(&Constraints::default()), "a session with unknown rules has no children");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn the_number_of_floors_is_limited() {
     };
     let mut constraints = Constraints::default();
     let most = Constraints { floors: (0..FLOORS_MAX).map(floor).collect(), ..Constraints::default() };
-    assert!(constraints.add(&most) && constraints.add(&most), "the same again takes no room");
+    assert!(constraints.add(&most) && constraints.add(&most), "a duplicate takes no room");
     assert!(!constraints.add(&Constraints { floors: vec![floor(0)], ..Constraints::default() }));
 }
 
@@ -196,5 +196,5 @@ fn reading_without_asking() {
         assert_eq!(readable.without_asking(pattern), want, "{pattern}");
     }
     assert!(!Level::default().readable_files().without_asking("x"), "silence asks");
-    assert!(!readable_files([], &[]).without_asking("x"), "no rules at all ask too");
+    assert!(!readable_files([], &[]).without_asking("x"), "having no rules asks too");
 }

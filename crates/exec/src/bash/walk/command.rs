@@ -12,7 +12,7 @@ use super::{Place, Walker};
 impl<'t> Walker<'_, 't> {
     pub(super) fn command(&mut self, node: Node<'t>, children: &[Node<'t>], extra: &[Node<'t>], place: Place<'t>) {
         let mut words = Vec::new();
-        // They are set for this command alone, and not for its own words.
+        // They are set for this command only, and its own words do not see them.
         let certain = self.state.vars.certain();
         let reads = matches!(
             node.child_by_field_name("name").map(|name| self.text(name)),
@@ -59,7 +59,7 @@ impl<'t> Walker<'_, 't> {
         self.simple(words, false, self.text(node));
     }
 
-    /// `export`, `declare`, `unset` and the like, which the grammar has as nodes of their own.
+    /// `export`, `declare`, `unset` and the like, which have node types of their own in the grammar.
     pub(super) fn declaration(&mut self, node: Node<'t>, children: &[Node<'t>], extra: &[Node<'t>], place: Place<'t>) {
         let mut words = Vec::new();
         for child in children.iter().copied() {
@@ -76,7 +76,7 @@ impl<'t> Walker<'_, 't> {
         self.simple(words, false, self.text(node));
     }
 
-    /// An assignment as the word that it is to a declaration.
+    /// An assignment as a word, as a declaration sees it.
     fn assignment(&self, node: Node<'t>) -> Word {
         let source = self.text(node);
         let Some(value) = node.child_by_field_name("value") else { return Word::literal(source) };
@@ -90,7 +90,7 @@ impl<'t> Walker<'_, 't> {
         }
     }
 
-    /// Reports a command and what it runs. `more` says that it gets arguments which we do not see.
+    /// Reports a command and what it runs. `more`: it gets further arguments, which are unknown.
     fn simple(&mut self, words: Vec<Word>, more: bool, snippet: &str) {
         let Some(first) = words.first() else { return };
         let snippet = snippet.trim();
@@ -98,7 +98,7 @@ impl<'t> Walker<'_, 't> {
             return self.state.add_opaque(snippet);
         };
         if names::is_reserved(name) {
-            // Where bash has a keyword, the grammar should have had one.
+            // A keyword here means that the grammar and bash disagree.
             self.state.add_opaque(snippet);
         }
         if self.state.parsed.commands.len() >= MAX_COMMANDS {
@@ -108,7 +108,7 @@ impl<'t> Walker<'_, 't> {
         let place = self.state.parsed.commands.len();
         let arity = names::arity(&words);
         let simple = describe(&words, arity, more);
-        // A rule for `rm` is not dodged by `/bin/rm` or `../../bin//rm`: both names are judged.
+        // `/bin/rm` and `../../bin//rm` must not evade a rule for `rm`: both names are judged.
         let mut plain = None;
         if name.contains('/') {
             if names::holds_programs(directory) {
@@ -147,11 +147,11 @@ impl<'t> Walker<'_, 't> {
         }
     }
 
-    /// Takes what a command does besides running its program.
+    /// Reports what a command does besides running its program.
     pub(super) fn inner(&mut self, base: &str, inner: Inner, snippet: &str) {
         match inner {
             Inner::Command { words, more, inside } => {
-                // Wrappers in wrappers are bounded as scripts in scripts are.
+                // Nested wrappers have the same limit as nested scripts.
                 if self.nested + 1 > MAX_NESTED {
                     return self.state.add_opaque(snippet);
                 }
@@ -164,7 +164,7 @@ impl<'t> Walker<'_, 't> {
             Inner::Script(script, shell) => {
                 let certain = self.state.vars.certain();
                 if !matches!(base, "eval" | "trap") {
-                    // Another shell, which has none of our variables.
+                    // Another shell, which does not see these variables.
                     self.state.vars.restore(Default::default());
                 }
                 let shell = if matches!(base, "eval" | "trap") { self.shell } else { shell };
@@ -178,7 +178,7 @@ impl<'t> Walker<'_, 't> {
             Inner::Evaluate(name) => self.state.vars.evaluate(&name, snippet),
             Inner::Test(name) => self.state.vars.test(&name, snippet),
             Inner::Unknown => self.state.add_opaque(snippet),
-            // Whoever has the words takes them.
+            // The caller that has the words reports them.
             Inner::Arguments => {}
         }
     }
@@ -191,7 +191,7 @@ fn makes_files(program: &str) -> bool {
     NAMES.contains(&program)
 }
 
-/// Builtins whose variables stay set behind them.
+/// Builtins whose variables stay set afterwards.
 #[rustfmt::skip]
 fn sets_variables(builtin: &str) -> bool {
     const NAMES: &[&str] = &[
@@ -204,7 +204,7 @@ fn describe(words: &[Word], arity: usize, more: bool) -> Simple {
     let join = |words: &[Word]| words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
     let text = join(words);
     let head = &words[..arity.min(words.len())];
-    // An option before the subcommand: what the subcommand is depends on it, so nothing shorter says what is allowed.
+    // An option before the subcommand: it decides which word is the subcommand, so no shorter prefix is safe.
     let optioned = head[1..].iter().any(|word| word.text.starts_with('-'));
     let prefix = if optioned { text.clone() } else { join(head) };
     let literal = !more && words.iter().all(|word| word.literal);
@@ -220,7 +220,7 @@ fn is_vague(words: &[Word], arity: usize, more: bool) -> bool {
     unclear || braces || (more && words.len() < arity)
 }
 
-/// Braces can become several words, and a path among them would not be seen.
+/// Braces can expand to several words, and a path among them would be missed.
 fn has_braced_path(word: &Word) -> bool {
     let braced = word.path().is_none() && word.text.contains('{') && word.text.contains(',');
     braced && word.text.contains('/') && !word.text.contains('$')

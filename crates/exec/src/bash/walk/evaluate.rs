@@ -17,7 +17,7 @@ const EXPRESSIONS: &[&str] = &[
     "unary_expression",
 ];
 
-/// Stands for what cannot be read as arithmetic: no expression contains it.
+/// A placeholder for what cannot be read as arithmetic: no expression contains it.
 const NOT_ARITHMETIC: &str = "`";
 
 impl<'t> Walker<'_, 't> {
@@ -26,12 +26,12 @@ impl<'t> Walker<'_, 't> {
         let text = self.text(node);
         match kind {
             "command_substitution" => {
-                // Between backticks bash takes backslashes away first, and the next backtick is the end.
+                // Between backticks bash first removes backslashes, and the next backtick ends the substitution.
                 let inside = text.strip_prefix('`').map(|rest| rest.strip_suffix('`').unwrap_or(rest));
                 if inside.is_some_and(|inside| inside.contains(['`', '\\'])) {
                     self.opaque(node);
                 }
-                // Bash takes it for arithmetic first.
+                // Bash tries to read it as arithmetic first.
                 if let Some(rest) = text.strip_prefix("$((") {
                     self.check_arithmetic(node, rest.strip_suffix("))").unwrap_or(NOT_ARITHMETIC));
                 }
@@ -41,7 +41,7 @@ impl<'t> Walker<'_, 't> {
                 let inside = inside.or_else(|| text.strip_prefix("$[").and_then(|rest| rest.strip_suffix(']')));
                 self.check_arithmetic(node, inside.unwrap_or(NOT_ARITHMETIC));
             }
-            // Bash takes two open parentheses for arithmetic first.
+            // Bash first tries to read two open parentheses as arithmetic.
             "compound_statement" | "subshell" => {
                 if let Some(rest) = text.strip_prefix("((") {
                     self.check_arithmetic(node, rest.strip_suffix("))").unwrap_or(NOT_ARITHMETIC));
@@ -73,7 +73,7 @@ impl<'t> Walker<'_, 't> {
         }
     }
 
-    /// What is evaluated as arithmetic must be numbers, and names that hold numbers.
+    /// Only numbers, and names that hold numbers, may be evaluated as arithmetic.
     fn check_arithmetic(&mut self, node: Node<'t>, text: &str) {
         self.check_names(node, arith::names(text));
     }
@@ -110,7 +110,7 @@ impl<'t> Walker<'_, 't> {
         }
     }
 
-    /// Gathers the words of a test with their places, and checks what `[[` evaluates.
+    /// Collects the words of a test with their positions, and checks what `[[` evaluates.
     fn test_words(
         &mut self,
         node: Node<'t>,
@@ -165,7 +165,7 @@ impl<'t> Walker<'_, 't> {
     }
 }
 
-/// Whether an operator of `[[` evaluates what it is given.
+/// Whether an operator of `[[` evaluates its operands.
 fn evaluates(operator: &str) -> bool {
     arith::COMPARISONS.contains(&operator) || matches!(operator, "-v" | "-R")
 }

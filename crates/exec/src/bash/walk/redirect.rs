@@ -65,7 +65,7 @@ impl<'t> Walker<'_, 't> {
         match (operator, target.path()) {
             (Some("<&" | ">&"), _) if descriptor => {}
             (_, Some("/dev/null" | "/dev/stdin" | "/dev/stdout" | "/dev/stderr")) => {}
-            // A process substitution is no file, and was visited.
+            // A process substitution is not a file, and was visited already.
             _ if target.text.starts_with("<(") || target.text.starts_with(">(") => {}
             (Some("<" | "<&" | ">" | ">>" | ">|" | ">&" | "&>" | "&>>"), _) => {
                 self.inside &= purpose == Purpose::Write;
@@ -123,7 +123,7 @@ impl<'t> Walker<'_, 't> {
         let Some(line_end) = self.source[start.end_byte()..].find('\n').map(|at| start.end_byte() + at) else {
             return false;
         };
-        // What else is on that line must not move the beginning: another here-document, an open quote, a comment.
+        // Nothing else on that line may move its start: another here-document, an open quote, a comment.
         let line = &self.source[start.end_byte()..line_end];
         let closed = ['\'', '"'].iter().all(|quote| line.matches(*quote).count() % 2 == 0);
         let simple_line = closed && !line.contains("<<") && !line.contains(['\\', '`', '#']);

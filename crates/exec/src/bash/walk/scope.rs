@@ -9,14 +9,14 @@ use super::super::{arith, names, paths};
 use super::{Place, Walker};
 
 impl<'t> Walker<'_, 't> {
-    /// Visits what is inside, and forgets which variables are set there.
+    /// Visits a node's children, and forgets afterwards which variables they set.
     pub(super) fn scoped(&mut self, node: Node<'t>, children: &[Node<'t>], place: Place<'t>) {
         let certain = self.state.vars.certain();
         self.children(node, children, place);
         self.state.vars.restore(certain);
     }
 
-    /// Notes what a variable is set to.
+    /// Records what a variable is set to.
     pub(super) fn assign(&mut self, node: Node<'t>) {
         let Some(target) = node.child_by_field_name("name") else { return self.opaque(node) };
         let name = self.text(target).split('[').next().unwrap_or_default();
@@ -57,7 +57,7 @@ impl<'t> Walker<'_, 't> {
         self.state.vars.restore(certain);
     }
 
-    /// What a word in the list of a loop stands for, one at a time.
+    /// The values that a word in a loop's list expands to, one at a time.
     fn loop_value(&self, node: Node<'t>) -> Value {
         let text = self.text(node);
         let range = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
@@ -73,7 +73,7 @@ impl<'t> Walker<'_, 't> {
         }
     }
 
-    /// Each stage is a process of its own; what comes in may be a list of files.
+    /// Each stage is a separate process; its input may be a list of files.
     pub(super) fn pipeline(&mut self, node: Node<'t>, children: &[Node<'t>], place: Place<'t>) {
         let outside = self.inside;
         for child in children.iter().copied() {
@@ -90,7 +90,7 @@ impl<'t> Walker<'_, 't> {
         self.inside = outside;
     }
 
-    /// What is behind `&&` runs only if all before it did; what is behind the list cannot tell.
+    /// A command after `&&` runs only if all before it succeeded; after the whole list that is unknown.
     pub(super) fn list(&mut self, node: Node<'t>, children: &[Node<'t>], place: Place<'t>) {
         let before = self.state.vars.certain();
         let mut first = None;

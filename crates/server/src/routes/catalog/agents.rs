@@ -1,6 +1,6 @@
 //! Agents, commands and skills.
 
-use api::{Agent, CatalogHost as _, Command, Skill};
+use api::{Agent, Command, Skill};
 use axum::http::Method;
 
 use crate::error::Error;
@@ -26,17 +26,17 @@ pub fn operations() -> Vec<Operation> {
 }
 
 async fn agents(request: Request) -> Result<JsonReply<Vec<Agent>>, Error> {
-    Ok(JsonReply(request.engine.agents(&request.scope).await?))
+    Ok(JsonReply(request.host.agents(&request.scope).await?))
 }
 
 async fn commands(request: Request) -> Result<JsonReply<Vec<Command>>, Error> {
-    Ok(JsonReply(request.engine.commands(&request.scope).await?))
+    Ok(JsonReply(request.host.commands(&request.scope).await?))
 }
 
 async fn session_commands(request: Request<SessionPath>) -> Result<JsonReply<Vec<Command>>, Error> {
-    Ok(JsonReply(request.engine.session_commands(&request.path.session.0).await?))
+    Ok(JsonReply(request.host.session_commands(&request.path.session.0).await?))
 }
 
 async fn skills(request: Request) -> Result<JsonReply<Vec<Skill>>, Error> {
-    Ok(JsonReply(request.engine.skills(&request.scope).await?))
+    Ok(JsonReply(request.host.skills(&request.scope).await?))
 }

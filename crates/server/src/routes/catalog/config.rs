@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use api::{CatalogHost as _, Json, JsonMap};
+use api::{Json, JsonMap};
 use axum::http::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,7 @@ async fn get(request: Request) -> Result<JsonReply<Config>, Error> {
 
 /// The configuration in effect, with the sections that clients read without checking that they exist.
 async fn effective_config(state: &State, scope: &api::Scope) -> Result<JsonReply<Config>, Error> {
-    let mut config = Config::from(state.engine.config(scope).await?);
+    let mut config = Config::from(state.host.config(scope).await?);
     let user = state.engine.user().unwrap_or("unknown");
     let defaults = [
         ("command", json!({})),
@@ -70,7 +70,7 @@ async fn effective_config(state: &State, scope: &api::Scope) -> Result<JsonReply
 }
 
 async fn update(request: Request<NoParams, NoParams, JsonBody<Config>>) -> Result<JsonReply<Config>, Error> {
-    // Loads the directory, so that it is among the places that are told of the change.
+    // Loads the directory, so that it is among the places where the change is announced.
     request.engine.loaded(&request.scope);
     let places = request.engine.change_config(&request.scope, request.body.0.0).await?;
     request.state.announce_reload(&places);

@@ -1,6 +1,6 @@
 //! MCP servers: their status, connecting, signing in, and their resources.
 
-use api::{CatalogHost as _, Host as _, HostError, McpAuthorization, McpConfig, McpResource, McpStatus};
+use api::{HostError, McpAuthorization, McpConfig, McpResource, McpStatus};
 use axum::http::{Method, StatusCode};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -58,7 +58,7 @@ pub fn operations() -> Vec<Operation> {
 }
 
 async fn status(request: Request) -> Result<JsonReply<IndexMap<String, McpStatus>>, Error> {
-    Ok(JsonReply(request.engine.mcp(&request.scope).await?))
+    Ok(JsonReply(request.host.mcp(&request.scope).await?))
 }
 
 /// A server to add.
@@ -72,8 +72,8 @@ struct AddBody {
 async fn add(
     request: Request<NoParams, NoParams, JsonBody<AddBody>>,
 ) -> Result<RawReply<IndexMap<String, McpStatus>>, Error> {
-    let (engine, scope, JsonBody(AddBody { name, config })) = (request.engine, request.scope, request.body);
-    long_running(&request.state, async move { engine.mcp_add(&scope, &name, config).await }).await
+    let (host, scope, JsonBody(AddBody { name, config })) = (request.host, request.scope, request.body);
+    long_running(&request.state, async move { host.mcp_add(&scope, &name, config).await }).await
 }
 
 /// How a session gets its servers.
@@ -86,11 +86,11 @@ struct SessionServersQuery {
 type SessionServersRequest = Request<SessionPath, SessionServersQuery, JsonBody<IndexMap<String, McpConfig>>>;
 
 async fn set_session_servers(request: SessionServersRequest) -> Result<NoContent, Error> {
-    let (engine, session, JsonBody(servers)) = (&request.engine, &request.path.session.0, request.body);
+    let (host, session, JsonBody(servers)) = (&request.host, &request.path.session.0, request.body);
     if request.query.restore == Some(true) {
-        engine.restore_servers(session, servers).await?;
+        host.restore_servers(session, servers).await?;
     } else {
-        engine.session_servers(session, servers).await?;
+        host.session_servers(session, servers).await?;
     }
     Ok(NoContent)
 }
@@ -110,7 +110,7 @@ fn oauth_error(error: HostError) -> Error {
 }
 
 async fn auth_start(request: Request<ServerPath>) -> Result<JsonReply<McpAuthorization>, Error> {
-    Ok(JsonReply(request.engine.mcp_auth_start(&request.scope, &request.path.name).await.map_err(oauth_error)?))
+    Ok(JsonReply(request.host.mcp_auth_start(&request.scope, &request.path.name).await.map_err(oauth_error)?))
 }
 
 /// The credentials were forgotten.
@@ -122,11 +122,11 @@ struct RemoveResult {
 }
 
 async fn auth_remove(request: Request<ServerPath>) -> Result<JsonReply<RemoveResult>, Error> {
-    request.engine.mcp_auth_remove(&request.scope, &request.path.name).await?;
+    request.host.mcp_auth_remove(&request.scope, &request.path.name).await?;
     Ok(JsonReply(RemoveResult { success: true }))
 }
 
-/// The code that the browser brought back.
+/// The code from the browser.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct CodeBody {
@@ -141,21 +141,21 @@ async fn auth_callback(
 }
 
 async fn auth_authenticate(request: Request<ServerPath>) -> Result<RawReply<McpStatus>, Error> {
-    let (engine, scope, name) = (request.engine, request.scope, request.path.name);
-    engine.mcp_oauth(&scope, &name).map_err(oauth_error)?;
-    long_running(&request.state, async move { engine.mcp_authenticate(&scope, &name).await }).await
+    let (host, scope, name) = (request.host, request.scope, request.path.name);
+    request.engine.mcp_oauth(&scope, &name).map_err(oauth_error)?;
+    long_running(&request.state, async move { host.mcp_authenticate(&scope, &name).await }).await
 }
 
 async fn connect(request: Request<ServerPath>) -> Result<RawReply<bool>, Error> {
-    let (engine, scope, name) = (request.engine, request.scope, request.path.name);
-    long_running(&request.state, async move { engine.mcp_connect(&scope, &name).await.map(|()| true) }).await
+    let (host, scope, name) = (request.host, request.scope, request.path.name);
+    long_running(&request.state, async move { host.mcp_connect(&scope, &name).await.map(|()| true) }).await
 }
 
 async fn disconnect(request: Request<ServerPath>) -> Result<JsonReply<bool>, Error> {
-    request.engine.mcp_disconnect(&request.scope, &request.path.name).await?;
+    request.host.mcp_disconnect(&request.scope, &request.path.name).await?;
     Ok(JsonReply(true))
 }
 
 async fn resources(request: Request) -> Result<JsonReply<IndexMap<String, McpResource>>, Error> {
-    Ok(JsonReply(request.engine.mcp_resources(&request.scope).await?))
+    Ok(JsonReply(request.host.mcp_resources(&request.scope).await?))
 }

@@ -1,6 +1,6 @@
 //! Providers and their credentials.
 
-use api::{CatalogHost as _, Credential, Json, Provider, ProviderSource, Scope};
+use api::{Credential, Json, Provider, ProviderSource, Scope};
 use axum::http::Method;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -45,7 +45,7 @@ struct ProviderPath {
 /// The default model of each provider: the configured one, else its first.
 async fn default_models(state: &State, scope: &Scope, providers: &[Provider]) -> IndexMap<String, String> {
     // A configured model that does not exist is reported when it is used.
-    let chosen = state.engine.default_model(scope).await.ok();
+    let chosen = state.host.default_model(scope).await.ok();
     let default_of = |provider: &Provider| match &chosen {
         Some(chosen) if chosen.provider_id == provider.id => Some(chosen.model_id.clone()),
         _ => provider.models.keys().next().cloned(),
@@ -65,7 +65,7 @@ struct ProviderList {
 }
 
 async fn list(request: Request) -> Result<JsonReply<ProviderList>, Error> {
-    let mut all = request.engine.providers(&request.scope).await?;
+    let mut all = request.host.providers(&request.scope).await?;
     let connected = all.iter().map(|provider| provider.id.clone()).collect();
     all.extend(request.engine.loaded(&request.scope).connectable.iter().cloned());
     let default = default_models(&request.state, &request.scope, &all).await;
@@ -82,7 +82,7 @@ struct UsableProviders {
 }
 
 async fn usable(request: Request) -> Result<JsonReply<UsableProviders>, Error> {
-    let providers = request.engine.providers(&request.scope).await?;
+    let providers = request.host.providers(&request.scope).await?;
     let default = default_models(&request.state, &request.scope, &providers).await;
     Ok(JsonReply(UsableProviders { providers, default }))
 }
@@ -104,7 +104,7 @@ enum AuthKind {
 }
 
 async fn methods(request: Request) -> Result<JsonReply<IndexMap<String, Vec<AuthMethod>>>, Error> {
-    let connected = request.engine.providers(&request.scope).await?;
+    let connected = request.host.providers(&request.scope).await?;
     let loaded = request.engine.loaded(&request.scope);
     // Scripts need no key.
     let with_key = connected.iter().filter(|provider| provider.source != ProviderSource::Custom);

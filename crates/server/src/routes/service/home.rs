@@ -1,4 +1,4 @@
-//! `GET /`: tells somebody who opens the address in a browser or with `curl` what runs here.
+//! `GET /`: says what runs here, for people who open the address in a browser or with `curl`.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Response, header};

@@ -1,6 +1,6 @@
 //! Operations that OpenCode backs with hosted services. Trefoil has none, and says so.
 
-use api::{Host as _, Session};
+use api::Session;
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,12 +43,12 @@ pub fn operations() -> Vec<Operation> {
 }
 
 async fn share(request: Request<SessionPath>) -> Result<NeverReply<Session>, Error> {
-    request.engine.session(&request.path.session.0).await?;
+    request.host.session(&request.path.session.0).await?;
     Err(Error::unsupported(NO_SHARING))
 }
 
 async fn unshare(request: Request<SessionPath>) -> Result<JsonReply<Session>, Error> {
-    let session = request.engine.session(&request.path.session.0).await?;
+    let session = request.host.session(&request.path.session.0).await?;
     if session.share.is_some() {
         return Err(Error::unsupported(NO_SHARING));
     }

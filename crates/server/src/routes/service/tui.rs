@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::{EventBody, Host as _, Json, SessionId};
+use api::{EventBody, Json, SessionId};
 use axum::http::{Method, StatusCode};
 use schemars::JsonSchema;
 use serde::de::Error as _;
@@ -158,7 +158,7 @@ struct SelectBody {
 
 async fn select_session(request: Request<NoParams, NoParams, JsonBody<SelectBody>>) -> Result<JsonReply<bool>, Error> {
     let session_id = request.body.0.session.0.clone();
-    request.engine.session(&session_id).await?;
+    request.host.session(&session_id).await?;
     let body = serde_json::json!({ "sessionID": session_id });
     forward(&request, EventBody::TuiSessionSelect { session_id }, body)
 }

@@ -1,8 +1,8 @@
 //! Permission requests and questions that wait for the human.
 
 use api::{
-    Approval, ApprovalId, Host as _, HostError, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest,
-    QuestionId, QuestionRequest, Scope, SessionId,
+    Approval, ApprovalId, HostError, PermissionId, PermissionReply, PermissionReplyKind, PermissionRequest, QuestionId,
+    QuestionRequest, Scope, SessionId,
 };
 use axum::http::{Method, StatusCode};
 use schemars::JsonSchema;
@@ -119,7 +119,7 @@ async fn remove_saved(request: Request<SavedPath>) -> Result<NoContent, Error> {
 }
 
 async fn permissions(request: Request) -> Result<JsonReply<Vec<PermissionRequest>>, Error> {
-    Ok(JsonReply(request.engine.permissions(&request.scope).await?))
+    Ok(JsonReply(request.host.permissions(&request.scope).await?))
 }
 
 /// A permission request in the path.
@@ -141,7 +141,7 @@ async fn reply(request: Request<PermissionPath, NoParams, JsonBody<ReplyBody>>) 
     let JsonBody(ReplyBody { reply, message }) = request.body;
     let reply = PermissionReply { reply, message };
     let id = request.path.id.0;
-    let replied = request.engine.reply_permission(&id, reply).await;
+    let replied = request.host.reply_permission(&id, reply).await;
     replied.map_err(|error| reply_error("PermissionNotFoundError", id.as_str(), error))?;
     Ok(JsonReply(true))
 }
@@ -164,11 +164,11 @@ struct LegacyReplyBody {
 
 async fn respond(request: Request<LegacyPath, NoParams, JsonBody<LegacyReplyBody>>) -> Result<JsonReply<bool>, Error> {
     let session = request.path.session.0;
-    let scope = Scope::new(request.engine.session(&session).await?.directory);
+    let scope = Scope::new(request.host.session(&session).await?.directory);
     let reply = PermissionReply { reply: request.body.0.response, message: None };
     let id = request.path.permission.0;
     // The request of a subagent may be answered in the name of any session above it, and of no other.
-    if let Some(pending) = request.engine.permissions(&scope).await?.into_iter().find(|pending| pending.id == id)
+    if let Some(pending) = request.host.permissions(&scope).await?.into_iter().find(|pending| pending.id == id)
         && !request.engine.is_within(&pending.session_id, &session)?
     {
         let message =
@@ -180,13 +180,13 @@ async fn respond(request: Request<LegacyPath, NoParams, JsonBody<LegacyReplyBody
             message,
         ));
     }
-    let replied = request.engine.reply_permission(&id, reply).await;
+    let replied = request.host.reply_permission(&id, reply).await;
     replied.map_err(|error| reply_error("PermissionNotFoundError", id.as_str(), error))?;
     Ok(JsonReply(true))
 }
 
 async fn questions(request: Request) -> Result<JsonReply<Vec<QuestionRequest>>, Error> {
-    Ok(JsonReply(request.engine.questions(&request.scope).await?))
+    Ok(JsonReply(request.host.questions(&request.scope).await?))
 }
 
 /// A question in the path.
@@ -205,19 +205,19 @@ struct AnswersBody {
 
 async fn answer(request: Request<QuestionPath, NoParams, JsonBody<AnswersBody>>) -> Result<JsonReply<bool>, Error> {
     let id = request.path.id.0;
-    let replied = request.engine.reply_question(&id, Some(request.body.0.answers)).await;
+    let replied = request.host.reply_question(&id, Some(request.body.0.answers)).await;
     replied.map_err(|error| reply_error("QuestionNotFoundError", id.as_str(), error))?;
     Ok(JsonReply(true))
 }
 
 async fn reject(request: Request<QuestionPath>) -> Result<JsonReply<bool>, Error> {
     let id = request.path.id.0;
-    let replied = request.engine.reply_question(&id, None).await;
+    let replied = request.host.reply_question(&id, None).await;
     replied.map_err(|error| reply_error("QuestionNotFoundError", id.as_str(), error))?;
     Ok(JsonReply(true))
 }
 
-/// Clients know one refusal of a reply: that nothing waits for it. The message tells whether anything ever did.
+/// Clients know one refusal of a reply: that no request waits for it. The message says whether one ever did.
 fn reply_error(tag: &str, id: &str, error: HostError) -> Error {
     match error {
         HostError::Conflict(message) => Error::tagged(StatusCode::NOT_FOUND, tag, &[("requestID", id)], message),

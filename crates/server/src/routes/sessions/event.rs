@@ -28,13 +28,13 @@ async fn directory(request: Request<NoParams, ResumeQuery>) -> Result<EventStrea
     let after = events::resume_cursor(&request.parts.headers, request.query.after.as_deref());
     let scope = WatchScope::Directory(request.scope.directory);
     let client = request.state.backlog.client_of(&request.parts);
-    Ok(EventStream::new(events::stream(&request.state, &request.engine, client, scope, Envelope::Plain, after).await?))
+    Ok(EventStream::new(events::stream(&request.state, &*request.host, client, scope, Envelope::Plain, after).await?))
 }
 
 async fn everywhere(request: Request<NoParams, ResumeQuery>) -> Result<EventStream<api::GlobalEvent>, Error> {
     let after = events::resume_cursor(&request.parts.headers, request.query.after.as_deref());
     let client = request.state.backlog.client_of(&request.parts);
     Ok(EventStream::new(
-        events::stream(&request.state, &request.engine, client, WatchScope::All, Envelope::Global, after).await?,
+        events::stream(&request.state, &*request.host, client, WatchScope::All, Envelope::Global, after).await?,
     ))
 }

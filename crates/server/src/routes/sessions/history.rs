@@ -1,6 +1,6 @@
 //! The sessions of every project, and the event log that replicas read.
 
-use api::{EventId, Host as _, JsonMap, ListSessions, Session, SessionId, Timestamp};
+use api::{EventId, JsonMap, ListSessions, Session, SessionId, Timestamp};
 use axum::http::{HeaderValue, Method};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -90,7 +90,7 @@ async fn sessions(request: Request<NoParams, SessionsQuery>) -> Result<RawReply<
         limit: Some(limit + 1),
         ..ListSessions::default()
     };
-    let mut found = request.engine.sessions(&request.scope, list).await?;
+    let mut found = request.host.sessions(&request.scope, list).await?;
     let has_more = found.len() > limit;
     found.truncate(limit);
     let next = found.last().filter(|_| has_more).map(|session| session.time.updated);

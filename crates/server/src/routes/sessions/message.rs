@@ -1,6 +1,6 @@
 //! Messages and parts.
 
-use api::{Host as _, HostError, ListMessages, MessageId, MessageWithParts, Part, PartId, SessionId, Timestamp};
+use api::{HostError, ListMessages, MessageId, MessageWithParts, Part, PartId, SessionId, Timestamp};
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, header};
 use base64::Engine as _;
@@ -114,14 +114,14 @@ async fn list(request: Request<SessionPath, ListQuery>) -> Result<RawReply<Vec<M
         Some(text) => Some(PageCursor::decode(text).ok_or_else(|| bad("Not a cursor of this server"))?.id.0),
     };
     let session = &request.path.session.0;
-    // A short list is sent as a whole, a long one page by page while the client takes it.
+    // A short list is sent as a whole, a long one page by page as the client reads it.
     let (body, next) = if limit.is_some_and(|limit| limit <= SHORT_LIST) {
-        let page = request.engine.messages(session, ListMessages { limit, before }).await?;
+        let page = request.host.messages(session, ListMessages { limit, before }).await?;
         let first = page.messages.first().filter(|_| page.older.is_some()).map(PageCursor::of);
         let serialize = move |_: &Store| serde_json::to_vec(&page.messages).map_err(Error::internal);
         (request.state.engine.store().long_read(serialize).await?.into(), first)
     } else {
-        request.engine.session(session).await?;
+        request.host.session(session).await?;
         let session = session.clone();
         let begin = move |store: &Store| {
             let pages = store.message_pages(&session, limit, before.as_ref())?;
@@ -174,14 +174,14 @@ struct MessagePath {
 
 async fn get(request: Request<MessagePath>) -> Result<RawReply<MessageWithParts>, Error> {
     let MessagePath { session, message } = request.path;
-    let message = request.engine.message(&session.0, &message.0).await?;
+    let message = request.host.message(&session.0, &message.0).await?;
     RawReply::large(&request.state, message).await
 }
 
 async fn delete(request: Request<MessagePath>) -> Result<JsonReply<bool>, Error> {
     let MessagePath { session, message } = request.path;
     match request.engine.delete_message(&session.0, &message.0).await {
-        // It is gone, as the client wanted, whoever deleted it.
+        // It is gone, as the client wanted; it does not matter who deleted it.
         Ok(()) | Err(HostError::NotFound { what: "message", .. }) => Ok(JsonReply(true)),
         Err(error) => Err(error.into()),
     }

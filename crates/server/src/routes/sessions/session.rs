@@ -1,8 +1,8 @@
 //! Sessions.
 
 use api::{
-    CreateSession, Host as _, JsonMap, ListSessions, MessageId, Ruleset, Session, SessionId, SessionModel,
-    SessionStatus, Timestamp, Todo, UpdateSession,
+    CreateSession, JsonMap, ListSessions, MessageId, Ruleset, Session, SessionId, SessionModel, SessionStatus,
+    Timestamp, Todo, UpdateSession,
 };
 use axum::http::Method;
 use indexmap::IndexMap;
@@ -136,15 +136,15 @@ async fn create(
         permission: body.permission,
         workspace_id: body.workspace,
     };
-    Ok(JsonReply(request.engine.create_session(&request.scope, input).await?))
+    Ok(JsonReply(request.host.create_session(&request.scope, input).await?))
 }
 
 async fn status(request: Request) -> Result<JsonReply<IndexMap<SessionId, SessionStatus>>, Error> {
-    Ok(JsonReply(request.engine.statuses(&request.scope).await?))
+    Ok(JsonReply(request.host.statuses(&request.scope).await?))
 }
 
 async fn get(request: Request<SessionPath>) -> Result<JsonReply<Session>, Error> {
-    Ok(JsonReply(request.engine.session(&request.path.session.0).await?))
+    Ok(JsonReply(request.host.session(&request.path.session.0).await?))
 }
 
 /// Changes to a session.
@@ -170,16 +170,16 @@ async fn update(request: Request<SessionPath, NoParams, JsonBody<UpdateBody>>) -
     let archived = body.time.as_ref().and_then(|time| time.archived).map(|at| Some(at as Timestamp));
     let UpdateBody { title, metadata, permission, agent, model, .. } = body;
     let change = UpdateSession { title, metadata, permission, archived, agent, model };
-    Ok(JsonReply(request.engine.update_session(&request.path.session.0, change).await?))
+    Ok(JsonReply(request.host.update_session(&request.path.session.0, change).await?))
 }
 
 async fn delete(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error> {
-    request.engine.delete_session(&request.path.session.0).await?;
+    request.host.delete_session(&request.path.session.0).await?;
     Ok(JsonReply(true))
 }
 
 async fn children(request: Request<SessionPath>) -> Result<RawReply<Vec<Session>>, Error> {
-    let children = request.engine.children(&request.path.session.0).await?;
+    let children = request.host.children(&request.path.session.0).await?;
     RawReply::large(&request.state, children).await
 }
 
@@ -194,10 +194,10 @@ struct ForkBody {
 
 async fn fork(request: Request<SessionPath, NoParams, OptionalJsonBody<ForkBody>>) -> Result<RawReply<Session>, Error> {
     let before = request.body.0.message.map(|id| id.0);
-    let (engine, session) = (request.engine, request.path.session.0);
-    long_running(&request.state, async move { engine.fork_session(&session, before).await }).await
+    let (host, session) = (request.host, request.path.session.0);
+    long_running(&request.state, async move { host.fork_session(&session, before).await }).await
 }
 
 async fn todo(request: Request<SessionPath>) -> Result<JsonReply<Vec<Todo>>, Error> {
-    Ok(JsonReply(request.engine.todo(&request.path.session.0).await?))
+    Ok(JsonReply(request.host.todo(&request.path.session.0).await?))
 }

@@ -1,7 +1,7 @@
 //! Subagents: the tree of a session, and operations on it. All but one of these operations are Trefoil's own.
 
 use api::{
-    Budget, BudgetState, CancelResult, Event, Host as _, MessageId, PromptPart, SteerInput, Tree, WatchScope, Worktree,
+    Budget, BudgetState, CancelResult, Event, MessageId, PromptPart, SteerInput, Tree, WatchScope, Worktree,
     WorktreeDiff,
 };
 use axum::http::Method;
@@ -76,7 +76,7 @@ pub fn operations() -> Vec<Operation> {
 }
 
 async fn tree(request: Request<SessionPath>) -> Result<RawReply<Tree>, Error> {
-    let tree = request.engine.tree(&request.path.session.0).await?;
+    let tree = request.host.tree(&request.path.session.0).await?;
     RawReply::large(&request.state, tree).await
 }
 
@@ -84,7 +84,7 @@ async fn tree_events(request: Request<SessionPath, ResumeQuery>) -> Result<Event
     let after = events::resume_cursor(&request.parts.headers, request.query.after.as_deref());
     let client = request.state.backlog.client_of(&request.parts);
     let scope = WatchScope::Subtree(request.path.session.0);
-    Ok(EventStream::new(events::stream(&request.state, &request.engine, client, scope, Envelope::Plain, after).await?))
+    Ok(EventStream::new(events::stream(&request.state, &*request.host, client, scope, Envelope::Plain, after).await?))
 }
 
 /// A message for a running turn: a text, parts as in a prompt, or both.
@@ -106,17 +106,17 @@ struct SteerResult {
 }
 
 async fn steer(request: Request<SessionPath, NoParams, JsonBody<SteerBody>>) -> Result<JsonReply<SteerResult>, Error> {
-    let (engine, session) = (request.engine, request.path.session.0);
+    let (host, session) = (request.host, request.path.session.0);
     let JsonBody(SteerBody { text, parts }) = request.body;
     let input = SteerInput { text, parts };
     // On a task of its own, so that a client that hangs up cannot leave it half done.
-    let sent = tokio::spawn(async move { engine.steer(&session, input).await });
+    let sent = tokio::spawn(async move { host.steer(&session, input).await });
     let message = sent.await.map_err(Error::internal)??;
     Ok(JsonReply(SteerResult { message }))
 }
 
 async fn set_paused(request: Request<SessionPath>, paused: bool) -> Result<JsonReply<bool>, Error> {
-    Ok(JsonReply(request.engine.pause(&request.path.session.0, paused).await?))
+    Ok(JsonReply(request.host.pause(&request.path.session.0, paused).await?))
 }
 
 async fn pause(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error> {
@@ -128,12 +128,12 @@ async fn resume(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error>
 }
 
 async fn cancel(request: Request<SessionPath>) -> Result<RawReply<CancelResult>, Error> {
-    let (engine, session) = (request.engine, request.path.session.0);
-    long_running(&request.state, async move { engine.cancel(&session).await }).await
+    let (host, session) = (request.host, request.path.session.0);
+    long_running(&request.state, async move { host.cancel(&session).await }).await
 }
 
 async fn budget(request: Request<SessionPath, NoParams, JsonBody<Budget>>) -> Result<JsonReply<BudgetState>, Error> {
-    Ok(JsonReply(request.engine.budget(&request.path.session.0, request.body.0).await?))
+    Ok(JsonReply(request.host.budget(&request.path.session.0, request.body.0).await?))
 }
 
 async fn detach(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error> {
@@ -145,19 +145,19 @@ async fn attach(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error>
 }
 
 async fn set_background(request: Request<SessionPath>, background: bool) -> Result<JsonReply<bool>, Error> {
-    Ok(JsonReply(request.engine.background(&request.path.session.0, background).await?))
+    Ok(JsonReply(request.host.background(&request.path.session.0, background).await?))
 }
 
 async fn worktree_diff(request: Request<SessionPath>) -> Result<JsonReply<WorktreeDiff>, Error> {
-    Ok(JsonReply(request.engine.worktree_diff(&request.path.session.0).await?))
+    Ok(JsonReply(request.host.worktree_diff(&request.path.session.0).await?))
 }
 
 async fn merge(request: Request<SessionPath>) -> Result<RawReply<Worktree>, Error> {
-    let (engine, session) = (request.engine, request.path.session.0);
-    long_running(&request.state, async move { engine.worktree_merge(&session).await }).await
+    let (host, session) = (request.host, request.path.session.0);
+    long_running(&request.state, async move { host.worktree_merge(&session).await }).await
 }
 
 async fn discard(request: Request<SessionPath>) -> Result<RawReply<Worktree>, Error> {
-    let (engine, session) = (request.engine, request.path.session.0);
-    long_running(&request.state, async move { engine.worktree_discard(&session).await }).await
+    let (host, session) = (request.host, request.path.session.0);
+    long_running(&request.state, async move { host.worktree_discard(&session).await }).await
 }

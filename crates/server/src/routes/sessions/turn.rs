@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    CommandInput, FileDiff, Host as _, HostError, MessageId, MessageWithParts, ModelRef, OutputFormat, PartId,
-    PromptInput, PromptPart, PromptTarget, Session, ShellInput, SummarizeInput,
+    CommandInput, FileDiff, HostError, MessageId, MessageWithParts, ModelRef, OutputFormat, PartId, PromptInput,
+    PromptPart, PromptTarget, Session, ShellInput, SummarizeInput,
 };
 use axum::body::Body;
 use axum::http::Method;
@@ -123,16 +123,16 @@ impl From<PromptBody> for PromptInput {
 async fn prompt(
     request: Request<SessionPath, NoParams, JsonBody<PromptBody>>,
 ) -> Result<RawReply<MessageWithParts>, Error> {
-    let (engine, session) = (request.engine, request.path.session.0);
+    let (host, session) = (request.host, request.path.session.0);
     let input = PromptInput { traceparent: traceparent(&request.parts), ..request.body.0.into() };
-    wait_for_turn(&request.state, async move { engine.prompt(&session, input).await }).await
+    wait_for_turn(&request.state, async move { host.prompt(&session, input).await }).await
 }
 
 async fn prompt_async(request: Request<SessionPath, NoParams, JsonBody<PromptBody>>) -> Result<NoContent, Error> {
-    let (engine, session) = (request.engine, request.path.session.0);
+    let (host, session) = (request.host, request.path.session.0);
     let input = PromptInput { traceparent: traceparent(&request.parts), ..request.body.0.into() };
     // On a task of its own, so that a client that hangs up cannot leave an accepted prompt without its turn.
-    let sent = tokio::spawn(async move { engine.prompt_async(&session, input).await });
+    let sent = tokio::spawn(async move { host.prompt_async(&session, input).await });
     sent.await.map_err(Error::internal)??;
     Ok(NoContent)
 }
@@ -161,13 +161,13 @@ struct CommandBody {
 async fn command(
     request: Request<SessionPath, NoParams, JsonBody<CommandBody>>,
 ) -> Result<RawReply<MessageWithParts>, Error> {
-    let (engine, session) = (request.engine, request.path.session.0);
+    let (host, session) = (request.host, request.path.session.0);
     let JsonBody(body) = request.body;
     let model = body.model.as_deref().map(parse_model).transpose()?;
     let target =
         PromptTarget { agent: body.agent, model, variant: body.variant, message_id: body.message.map(|id| id.0) };
     let input = CommandInput { command: body.command, arguments: body.arguments, target, parts: body.parts };
-    wait_for_turn(&request.state, async move { engine.command(&session, input).await }).await
+    wait_for_turn(&request.state, async move { host.command(&session, input).await }).await
 }
 
 fn parse_model(text: &str) -> Result<ModelRef, Error> {
@@ -191,7 +191,7 @@ struct ShellBody {
 async fn shell(
     request: Request<SessionPath, NoParams, JsonBody<ShellBody>>,
 ) -> Result<RawReply<MessageWithParts>, Error> {
-    let (engine, session) = (request.engine, request.path.session.0);
+    let (host, session) = (request.host, request.path.session.0);
     let JsonBody(body) = request.body;
     let target = PromptTarget {
         agent: Some(body.agent),
@@ -200,7 +200,7 @@ async fn shell(
         message_id: body.message.map(|id| id.0),
     };
     let input = ShellInput { command: body.command, target };
-    wait_for_turn(&request.state, async move { engine.shell(&session, input).await }).await
+    wait_for_turn(&request.state, async move { host.shell(&session, input).await }).await
 }
 
 /// The model that writes AGENTS.md.
@@ -216,16 +216,16 @@ struct InitBody {
 }
 
 async fn init(request: Request<SessionPath, NoParams, JsonBody<InitBody>>) -> Result<RawReply<bool>, Error> {
-    let (engine, session) = (request.engine, request.path.session.0);
+    let (host, session) = (request.host, request.path.session.0);
     let JsonBody(body) = request.body;
     let model = ModelRef { provider_id: body.provider, model_id: body.model, variant: None };
     let target = PromptTarget { model: Some(model), message_id: Some(body.message.0), ..PromptTarget::default() };
     let input = CommandInput { command: "init".into(), target, ..CommandInput::default() };
-    wait_for_turn(&request.state, async move { engine.command(&session, input).await.map(|_| true) }).await
+    wait_for_turn(&request.state, async move { host.command(&session, input).await.map(|_| true) }).await
 }
 
 async fn abort(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error> {
-    request.engine.abort(&request.path.session.0).await?;
+    request.host.abort(&request.path.session.0).await?;
     Ok(JsonReply(true))
 }
 
@@ -237,7 +237,7 @@ struct DiffQuery {
     message: Option<ParsedId<MessageId>>,
 }
 
-/// Terminal clients read this for every session they show, so a diff that nobody makes must not fail them.
+/// Terminal clients request this for every session they show, so the missing diff must not be an error.
 async fn diff(_: Request<SessionPath, DiffQuery>) -> Result<JsonReply<Vec<FileDiff>>, Error> {
     Ok(JsonReply(Vec::new()))
 }
@@ -254,12 +254,12 @@ struct SummarizeBody {
 }
 
 async fn summarize(request: Request<SessionPath, NoParams, JsonBody<SummarizeBody>>) -> Result<RawReply<bool>, Error> {
-    let (engine, session) = (request.engine, request.path.session.0);
-    engine.session(&session).await?;
+    let (host, session) = (request.host, request.path.session.0);
+    host.session(&session).await?;
     let JsonBody(body) = request.body;
     let model = ModelRef { provider_id: body.provider, model_id: body.model, variant: None };
     let input = SummarizeInput { model, auto: body.auto.unwrap_or_default() };
-    long_running(&request.state, async move { engine.summarize(&session, input).await.map(|()| true) }).await
+    long_running(&request.state, async move { host.summarize(&session, input).await.map(|()| true) }).await
 }
 
 /// The point to revert to.
@@ -274,12 +274,12 @@ struct RevertBody {
 }
 
 async fn revert(request: Request<SessionPath, NoParams, JsonBody<RevertBody>>) -> Result<JsonReply<Session>, Error> {
-    request.engine.session(&request.path.session.0).await?;
+    request.host.session(&request.path.session.0).await?;
     Err(HostError::Unsupported(UNDO).into())
 }
 
 async fn unrevert(request: Request<SessionPath>) -> Result<JsonReply<Session>, Error> {
-    request.engine.session(&request.path.session.0).await?;
+    request.host.session(&request.path.session.0).await?;
     Err(HostError::Unsupported(UNDO).into())
 }
 

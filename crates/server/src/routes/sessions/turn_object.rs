@@ -1,7 +1,7 @@
 //! Turns as objects: submitted, looked at, waited for and cancelled one by one. All of these operations are Trefoil's
 //! own.
 
-use api::{Delivery, Host as _, HostError, ListTurns, PromptInput, Submitted, Turn, TurnId, TurnPage};
+use api::{Delivery, HostError, ListTurns, PromptInput, Submitted, Turn, TurnId, TurnPage};
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -61,11 +61,11 @@ struct SubmitBody {
 }
 
 async fn submit(request: Request<SessionPath, NoParams, JsonBody<SubmitBody>>) -> Result<JsonReply<Submitted>, Error> {
-    let (engine, session) = (request.engine, request.path.session.0);
+    let (host, session) = (request.host, request.path.session.0);
     let SubmitBody { delivery, prompt } = request.body.0;
     let input = PromptInput { traceparent: traceparent(&request.parts), ..prompt.into() };
     // On a task of its own, so that a client that hangs up cannot leave an accepted prompt without its turn.
-    let sent = tokio::spawn(async move { engine.submit(&session, input, delivery).await });
+    let sent = tokio::spawn(async move { host.submit(&session, input, delivery).await });
     Ok(JsonReply(sent.await.map_err(Error::internal)??))
 }
 
@@ -84,19 +84,19 @@ async fn list(request: Request<SessionPath, ListQuery>) -> Result<JsonReply<Turn
     let ListQuery { ended, before, limit } = request.query;
     let limit = whole_number("limit", limit)?.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let query = ListTurns { ended, before: before.map(|id| id.0), limit };
-    Ok(JsonReply(request.engine.turns(&request.path.session.0, query).await?))
+    Ok(JsonReply(request.host.turns(&request.path.session.0, query).await?))
 }
 
 async fn get(request: Request<TurnPath>) -> Result<JsonReply<Turn>, Error> {
-    Ok(JsonReply(request.engine.turn(&request.path.turn()?).await?))
+    Ok(JsonReply(request.host.turn(&request.path.turn()?).await?))
 }
 
 async fn wait(request: Request<TurnPath>) -> Result<RawReply<Turn>, Error> {
-    let (engine, turn) = (request.engine, request.path.turn()?);
-    wait_for_turn(&request.state, async move { engine.wait(&turn).await }).await
+    let (host, turn) = (request.host, request.path.turn()?);
+    wait_for_turn(&request.state, async move { host.wait(&turn).await }).await
 }
 
 async fn cancel(request: Request<TurnPath>) -> Result<RawReply<Turn>, Error> {
-    let (engine, turn) = (request.engine, request.path.turn()?);
-    long_running(&request.state, async move { engine.cancel_turn(&turn).await }).await
+    let (host, turn) = (request.host, request.path.turn()?);
+    long_running(&request.state, async move { host.cancel_turn(&turn).await }).await
 }

@@ -1,8 +1,6 @@
 //! Open permission requests and questions, as the newer API lists them. Clients answer them through the older one.
 
-use api::{
-    Host as _, JsonMap, PermissionId, PermissionRequest, Question, QuestionId, QuestionRequest, Scope, SessionId,
-};
+use api::{JsonMap, PermissionId, PermissionRequest, Question, QuestionId, QuestionRequest, Scope, SessionId};
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -130,27 +128,27 @@ impl From<QuestionRequest> for PendingQuestion {
 }
 
 async fn permissions(request: Request) -> Result<JsonReply<WithLocation<Vec<PendingPermission>>>, Error> {
-    let open = request.engine.permissions(&request.scope).await?;
+    let open = request.host.permissions(&request.scope).await?;
     with_location(&request.state, &request.scope, open.into_iter().map(PendingPermission::from).collect()).await
 }
 
 async fn questions(request: Request) -> Result<JsonReply<WithLocation<Vec<PendingQuestion>>>, Error> {
-    let open = request.engine.questions(&request.scope).await?;
+    let open = request.host.questions(&request.scope).await?;
     with_location(&request.state, &request.scope, open.into_iter().map(PendingQuestion::from).collect()).await
 }
 
 async fn session_permissions(
     request: Request<SessionPath>,
 ) -> Result<JsonReply<DataOnly<Vec<PendingPermission>>>, Error> {
-    let session = session(&request.engine, &request.path.session.0).await?;
-    let open = request.engine.permissions(&Scope::new(session.directory)).await?;
+    let session = session(&*request.host, &request.path.session.0).await?;
+    let open = request.host.permissions(&Scope::new(session.directory)).await?;
     let own = open.into_iter().filter(|pending| pending.session_id == session.id);
     Ok(JsonReply(DataOnly { data: own.map(PendingPermission::from).collect() }))
 }
 
 async fn session_questions(request: Request<SessionPath>) -> Result<JsonReply<DataOnly<Vec<PendingQuestion>>>, Error> {
-    let session = session(&request.engine, &request.path.session.0).await?;
-    let open = request.engine.questions(&Scope::new(session.directory)).await?;
+    let session = session(&*request.host, &request.path.session.0).await?;
+    let open = request.host.questions(&Scope::new(session.directory)).await?;
     let own = open.into_iter().filter(|pending| pending.session_id == session.id);
     Ok(JsonReply(DataOnly { data: own.map(PendingQuestion::from).collect() }))
 }

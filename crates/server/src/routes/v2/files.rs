@@ -69,8 +69,8 @@ struct ListQuery {
 
 async fn list(request: Request<NoParams, ListQuery>) -> Result<JsonReply<WithLocation<Vec<FileSystemEntry>>>, Error> {
     let path = request.query.path.as_deref().unwrap_or_default();
-    let listed = request.engine.list_files(&request.scope, path).await;
-    let (nodes, _) = listed.map_err(|error| match error {
+    let listed = request.host.files(&request.scope, path).await;
+    let nodes = listed.map_err(|error| match error {
         // OpenCode documents no 404 here.
         HostError::NotFound { .. } => Error::bad_request(RequestPart::Query, error.to_string()),
         other => query_error(other),

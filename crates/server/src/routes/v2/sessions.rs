@@ -1,12 +1,9 @@
 //! Sessions in the form of the newer API.
 
-use api::{
-    Host as _, HostError, ModelRef, Session, SessionId, SessionRevert, SessionStatus, SessionTokens, Timestamp, Usd,
-};
+use api::{Host, HostError, ModelRef, Session, SessionId, SessionRevert, SessionStatus, SessionTokens, Timestamp, Usd};
 use axum::http::{Method, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use engine::Engine;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -288,14 +285,14 @@ struct ActiveSession {
 }
 
 async fn active(request: Request) -> Result<JsonReply<DataOnly<IndexMap<SessionId, ActiveSession>>>, Error> {
-    let statuses = request.engine.statuses(&request.scope).await?;
+    let statuses = request.host.statuses(&request.scope).await?;
     let running = statuses.into_iter().filter(|(_, status)| *status != SessionStatus::Idle);
     Ok(JsonReply(DataOnly { data: running.map(|(id, _)| (id, ActiveSession { kind: "running" })).collect() }))
 }
 
 /// The session in the path. It knows its own directory.
-pub async fn session(engine: &Engine, id: &SessionId) -> Result<Session, Error> {
-    engine.session(id).await.map_err(|error| {
+pub async fn session(host: &dyn Host, id: &SessionId) -> Result<Session, Error> {
+    host.session(id).await.map_err(|error| {
         if !matches!(error, HostError::NotFound { .. }) {
             return error.into();
         }
@@ -305,5 +302,5 @@ pub async fn session(engine: &Engine, id: &SessionId) -> Result<Session, Error> 
 }
 
 async fn get(request: Request<SessionPath>) -> Result<JsonReply<DataOnly<SessionInfo>>, Error> {
-    Ok(JsonReply(DataOnly { data: session(&request.engine, &request.path.session.0).await?.into() }))
+    Ok(JsonReply(DataOnly { data: session(&*request.host, &request.path.session.0).await?.into() }))
 }

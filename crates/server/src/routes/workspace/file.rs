@@ -1,6 +1,6 @@
 //! Files: listing, reading, searching.
 
-use api::{FileContent, FileNode, FindTextMatch, HostError, Scope, WorkspaceHost as _};
+use api::{FileContent, FileNode, FindTextMatch, HostError, Scope};
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,7 @@ async fn list(request: Request<NoParams, PathQuery>) -> Result<TruncatedList<Fil
 }
 
 async fn read(request: Request<NoParams, PathQuery>) -> Result<JsonReply<FileContent>, Error> {
-    match request.engine.file(&request.scope, &request.query.path).await {
+    match request.host.file(&request.scope, &request.query.path).await {
         Ok(content) => Ok(JsonReply(content)),
         // As in OpenCode: clients that compare a file with its last commit read deleted ones, too.
         Err(HostError::NotFound { .. }) => Ok(JsonReply(FileContent::text(String::new()))),
@@ -62,7 +62,7 @@ async fn read(request: Request<NoParams, PathQuery>) -> Result<JsonReply<FileCon
 }
 
 async fn status(request: Request) -> Result<TruncatedList<api::FileStatus>, Error> {
-    Ok(request.state.engine.vcs_status(&request.scope).await.map_err(git_error)?.into())
+    Ok(request.engine.vcs_status(&request.scope).await.map_err(git_error)?.into())
 }
 
 /// A regular expression to search for.
@@ -119,8 +119,7 @@ impl From<FindTextMatch> for TextMatch {
 
 async fn text(request: Request<NoParams, PatternQuery>) -> Result<JsonReply<Vec<TextMatch>>, Error> {
     check_length("pattern", &request.query.pattern)?;
-    let found =
-        request.engine.find_text(&request.scope, &request.query.pattern, MAX_LINES).await.map_err(query_error)?;
+    let found = request.host.find_text(&request.scope, &request.query.pattern, MAX_LINES).await.map_err(query_error)?;
     Ok(JsonReply(found.into_iter().map(TextMatch::from).collect()))
 }
 

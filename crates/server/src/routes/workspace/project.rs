@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use api::{CatalogHost as _, HostError, Project, ProjectCommands, ProjectIcon, WorktreeRemoval};
+use api::{HostError, Project, ProjectCommands, ProjectIcon, WorktreeRemoval};
 use axum::http::{Method, StatusCode};
 use engine::UpdateProject;
 use schemars::JsonSchema;
@@ -64,7 +64,7 @@ pub fn operations() -> Vec<Operation> {
 
 async fn list(request: Request) -> Result<JsonReply<Vec<Project>>, Error> {
     let mut projects = request.engine.projects()?;
-    let current = request.engine.project(&request.scope).await?;
+    let current = request.host.project(&request.scope).await?;
     match projects.iter_mut().find(|project| project.id == current.id) {
         Some(project) => *project = current,
         None => projects.push(current),
@@ -73,17 +73,17 @@ async fn list(request: Request) -> Result<JsonReply<Vec<Project>>, Error> {
 }
 
 async fn current(request: Request) -> Result<JsonReply<Project>, Error> {
-    Ok(JsonReply(request.engine.project(&request.scope).await?))
+    Ok(JsonReply(request.host.project(&request.scope).await?))
 }
 
 async fn init_git(request: Request) -> Result<JsonReply<Project>, Error> {
-    let project = request.engine.project(&request.scope).await?;
+    let project = request.host.project(&request.scope).await?;
     if project.vcs.is_some() {
         return Ok(JsonReply(project));
     }
     request.engine.vcs_init(&request.scope).await.map_err(git_error)?;
     request.state.dispose(&request.scope);
-    let project = request.engine.project(&request.scope).await?;
+    let project = request.host.project(&request.scope).await?;
     Ok(JsonReply(request.engine.put_project(project).await?))
 }
 
@@ -191,7 +191,7 @@ fn worktree_error(error: HostError) -> Error {
 
 /// Refuses a directory that is not in a repository, or in that of another project than the path names.
 async fn check_project<Q, B>(request: &Request<ProjectPath, Q, B>) -> Result<(), Error> {
-    let project = request.state.engine.project(&request.scope).await?;
+    let project = request.host.project(&request.scope).await?;
     if project.vcs.is_none() {
         return Err(copy_error(NO_REPOSITORY, false));
     }
@@ -231,7 +231,7 @@ async fn copy(
     if !parent.is_absolute() || directory.contains('\0') {
         return Err(copy_error(format!("{directory:?} is not an absolute path"), false));
     }
-    let copied = request.state.engine.copy_project(&request.scope, parent, name.as_deref()).await;
+    let copied = request.engine.copy_project(&request.scope, parent, name.as_deref()).await;
     let copy = copied.map_err(worktree_error)?;
     Ok(JsonReply(ProjectCopy { directory: copy.to_string_lossy().into_owned() }))
 }
@@ -248,7 +248,7 @@ struct RemoveBody {
 async fn remove_copy(request: Request<ProjectPath, LocationQuery, JsonBody<RemoveBody>>) -> Result<NoContent, Error> {
     check_project(&request).await?;
     let JsonBody(RemoveBody { directory, force }) = request.body;
-    let removed = request.state.engine.remove_linked_worktree(&request.scope, &directory, force).await;
+    let removed = request.engine.remove_linked_worktree(&request.scope, &directory, force).await;
     match removed.map_err(worktree_error)? {
         WorktreeRemoval::Removed(directory) => {
             request.state.terminals.dispose(&request.state, Some(&directory));
@@ -260,6 +260,6 @@ async fn remove_copy(request: Request<ProjectPath, LocationQuery, JsonBody<Remov
 
 async fn refresh(request: Request<ProjectPath, LocationQuery>) -> Result<NoContent, Error> {
     check_project(&request).await?;
-    request.state.engine.prune_linked_worktrees(&request.scope).await.map_err(worktree_error)?;
+    request.engine.prune_linked_worktrees(&request.scope).await.map_err(worktree_error)?;
     Ok(NoContent)
 }

@@ -67,7 +67,7 @@ async fn paths(request: Request) -> Result<JsonReply<Paths>, Error> {
 }
 
 async fn branches(request: Request) -> Result<JsonReply<Branches>, Error> {
-    Ok(JsonReply(request.state.engine.vcs_branches(&request.scope).await.map_err(git_error)?))
+    Ok(JsonReply(request.engine.vcs_branches(&request.scope).await.map_err(git_error)?))
 }
 
 /// A changed file.
@@ -117,7 +117,7 @@ fn wire_list<T, W: From<T>>(PartialList { list, missing }: PartialList<T>) -> Tr
 }
 
 async fn status(request: Request) -> Result<TruncatedList<VcsFileStatus>, Error> {
-    Ok(wire_list(request.state.engine.vcs_status(&request.scope).await.map_err(git_error)?))
+    Ok(wire_list(request.engine.vcs_status(&request.scope).await.map_err(git_error)?))
 }
 
 /// Selects the changes.
@@ -143,7 +143,7 @@ async fn diff(request: Request<NoParams, DiffQuery>) -> Result<TruncatedList<Vcs
         DiffMode::Branch => DiffBase::Branch,
     };
     let context = request.query.context.map(|lines| u32::try_from(lines).unwrap_or(u32::MAX));
-    Ok(wire_list(request.state.engine.vcs_diff(&request.scope, base, context).await.map_err(git_error)?))
+    Ok(wire_list(request.engine.vcs_diff(&request.scope, base, context).await.map_err(git_error)?))
 }
 
 /// A patch.
@@ -166,7 +166,7 @@ impl Reply for Patch {
 }
 
 async fn raw(request: Request) -> Result<Patch, Error> {
-    Ok(Patch(request.state.engine.vcs_patch(&request.scope).await.map_err(git_error)?))
+    Ok(Patch(request.engine.vcs_patch(&request.scope).await.map_err(git_error)?))
 }
 
 /// A patch to apply.
@@ -183,7 +183,7 @@ struct ApplyResult {
 }
 
 async fn apply(request: Request<NoParams, NoParams, JsonBody<ApplyBody>>) -> Result<JsonReply<ApplyResult>, Error> {
-    match request.state.engine.vcs_apply(&request.scope, request.body.0.patch.as_bytes()).await {
+    match request.engine.vcs_apply(&request.scope, request.body.0.patch.as_bytes()).await {
         Ok(()) => Ok(JsonReply(ApplyResult { applied: true })),
         Err(HostError::NotFound { what: "git repository", .. }) => {
             Err(apply_error("non-git", "There is no git repository here to apply a patch to".to_owned()))

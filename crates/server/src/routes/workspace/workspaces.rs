@@ -87,7 +87,7 @@ async fn adapters(_: Request) -> Result<JsonReply<Vec<Adapter>>, Error> {
 }
 
 async fn list(request: Request) -> Result<JsonReply<Vec<Workspace>>, Error> {
-    Ok(JsonReply(request.state.engine.workspaces(&request.scope).await?))
+    Ok(JsonReply(request.engine.workspaces(&request.scope).await?))
 }
 
 /// A new workspace.
@@ -121,7 +121,7 @@ impl std::str::FromStr for WorkspaceId {
 async fn create(request: Request<NoParams, NoParams, JsonBody<CreateBody>>) -> Result<JsonReply<Workspace>, Error> {
     let JsonBody(CreateBody { id, kind, branch, extra }) = request.body;
     let new = CreateWorkspace { id: id.map(|id| id.0.0), kind, branch, extra };
-    let created = request.state.engine.create_workspace(&request.scope, new).await;
+    let created = request.engine.create_workspace(&request.scope, new).await;
     Ok(JsonReply(created.map_err(|error| {
         let named = |why: String| Error::named(StatusCode::BAD_REQUEST, "WorkspaceCreateError", why);
         refusal(error).map_or_else(Error::from, named)
@@ -129,7 +129,7 @@ async fn create(request: Request<NoParams, NoParams, JsonBody<CreateBody>>) -> R
 }
 
 async fn remove_stale(request: Request) -> Result<NoContent, Error> {
-    request.state.engine.forget_missing_workspaces(&request.scope).await?;
+    request.engine.forget_missing_workspaces(&request.scope).await?;
     Ok(NoContent)
 }
 
@@ -155,7 +155,7 @@ enum ConnectionStatus {
 }
 
 async fn status(request: Request) -> Result<JsonReply<Vec<WorkspaceStatus>>, Error> {
-    let engine = &request.state.engine;
+    let engine = &request.engine;
     let status = |workspace: Workspace| {
         let exists = engine.workspace_exists(&workspace);
         let status = if exists { ConnectionStatus::Connected } else { ConnectionStatus::Disconnected };
@@ -171,7 +171,7 @@ struct WorkspacePath {
 }
 
 async fn remove(request: Request<WorkspacePath>) -> Result<JsonReply<Workspace>, Error> {
-    let removed = request.state.engine.remove_workspace(&request.path.id.0.0).await;
+    let removed = request.engine.remove_workspace(&request.path.id.0.0).await;
     let workspace = removed.map_err(|error| worktree_error(REMOVE_FAILED, error))?;
     if let Some(directory) = &workspace.directory {
         request.state.terminals.dispose(&request.state, Some(directory));
@@ -197,7 +197,7 @@ struct WarpBody {
 async fn warp(request: Request<NoParams, NoParams, JsonBody<WarpBody>>) -> Result<NoContent, Error> {
     let JsonBody(WarpBody { id, session, copy_changes }) = request.body;
     let id = id.as_ref().map(|id| id.0.0.as_str());
-    let moved = request.state.engine.move_to_workspace(&session.0, id, copy_changes.unwrap_or_default()).await;
+    let moved = request.engine.move_to_workspace(&session.0, id, copy_changes.unwrap_or_default()).await;
     match moved {
         Ok(_) => Ok(NoContent),
         Err(HostError::Conflict(why)) => Err(Error::named(StatusCode::BAD_REQUEST, "WorkspaceWarpError", why)),

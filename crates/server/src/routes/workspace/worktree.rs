@@ -45,7 +45,7 @@ pub fn worktree_error(name: &str, error: HostError) -> Error {
 pub const REMOVE_FAILED: &str = "WorktreeRemoveFailedError";
 
 async fn list(request: Request) -> Result<JsonReply<Vec<String>>, Error> {
-    Ok(JsonReply(request.state.engine.linked_worktrees(&request.scope).await?))
+    Ok(JsonReply(request.engine.linked_worktrees(&request.scope).await?))
 }
 
 /// A new worktree.
@@ -62,7 +62,7 @@ async fn create(
     request: Request<NoParams, NoParams, OptionalJsonBody<CreateBody>>,
 ) -> Result<JsonReply<LinkedWorktree>, Error> {
     let OptionalJsonBody(CreateBody { name, start_command }) = request.body;
-    let engine = &request.state.engine;
+    let engine = &request.engine;
     let created = engine.create_linked_worktree(&request.scope, name.as_deref(), start_command).await;
     Ok(JsonReply(created.map_err(|error| worktree_error("WorktreeCreateFailedError", error))?))
 }
@@ -76,7 +76,7 @@ struct RemoveBody {
 
 async fn remove(request: Request<NoParams, NoParams, JsonBody<RemoveBody>>) -> Result<JsonReply<bool>, Error> {
     let RemoveBody { directory } = request.body.0;
-    match request.state.engine.remove_linked_worktree(&request.scope, &directory, true).await {
+    match request.engine.remove_linked_worktree(&request.scope, &directory, true).await {
         Ok(WorktreeRemoval::Removed(directory)) => {
             request.state.terminals.dispose(&request.state, Some(&directory));
             Ok(JsonReply(true))
@@ -94,7 +94,7 @@ struct ResetBody {
 }
 
 async fn reset(request: Request<NoParams, NoParams, JsonBody<ResetBody>>) -> Result<JsonReply<bool>, Error> {
-    let reset = request.state.engine.reset_linked_worktree(&request.scope, &request.body.0.directory).await;
+    let reset = request.engine.reset_linked_worktree(&request.scope, &request.body.0.directory).await;
     reset.map_err(|error| worktree_error("WorktreeResetFailedError", error))?;
     Ok(JsonReply(true))
 }
