@@ -280,7 +280,8 @@ async fn a_turn_that_somebody_else_began_is_cancelled() {
     let lab = Lab::new();
     let elsewhere = open(&lab.project);
     let session = elsewhere.create_session(&Scope::new(lab.cwd()), CreateSession::default()).await.unwrap().id;
-    let parts = vec![PromptPart::text(lab.hanging_prompt("Hm. "))];
+    let hangs = script(json!([{"text": "Hm. ", "tools": [["bash", {"command": UNTIL_GO}]]}, {"text": "end"}]));
+    let parts = vec![PromptPart::text(hangs)];
     let input = PromptInput { parts, ..PromptInput::default() };
     let answer = tokio::spawn({
         let session = session.clone();

@@ -73,7 +73,7 @@ async fn an_answer_without_events_is_read() {
     let reader = async {
         handle.read_again.notified().await;
         sender.send_modify(|delivery| delivery.hand_stored(None));
-        sender.send_modify(|delivery| drop(delivery.take()));
+        sender.send_modify(|delivery| assert!(delivery.take()));
     };
     let waiting = async { tokio::join!(handle.delivered_within(&id, SHORT, testkit::WAIT), reader) };
     testkit::soon("the read", waiting).await;
@@ -87,7 +87,7 @@ async fn the_time_of_a_slow_consumer_does_not_count() {
     sender.send_modify(|delivery| delivery.hand_event(&session, &event));
     let mut waiting = std::pin::pin!(handle.wait(SHORT, |delivery| delivery.has(&id)));
     assert!(tokio::time::timeout(SHORT * 20, &mut waiting).await.is_err());
-    sender.send_modify(|delivery| drop(delivery.take()));
+    sender.send_modify(|delivery| assert!(delivery.take()));
     assert!(testkit::soon("the answer", waiting).await);
     // One that waits for events gets none.
     assert!(!handle.wait(SHORT, |delivery| delivery.has(&MessageId::new())).await);
