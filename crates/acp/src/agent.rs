@@ -7,20 +7,20 @@
 mod asks;
 mod blocks;
 mod catalog;
-mod follow;
 mod handshake;
 mod mcp_servers;
 mod open_session;
-mod retry;
 mod sessions;
 mod turn;
+mod updates;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use api::{AgentRuntime, Environment, SessionId};
+use api::{AgentRuntime, Environment, HostError, SessionId};
+use follow::Patience;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -76,6 +76,25 @@ impl Agent {
     /// The host that runs the sessions.
     pub fn host(&self) -> &dyn AgentRuntime {
         self.named_host.get().unwrap_or(&self.options.host).as_ref()
+    }
+
+    /// The host, for work that outlives a call.
+    pub fn shared_host(&self) -> Arc<dyn AgentRuntime> {
+        self.named_host.get().unwrap_or(&self.options.host).clone()
+    }
+
+    /// How long a server that cannot be reached is tried again: one that recognises what it was sent before.
+    pub fn patience(&self) -> Patience {
+        if self.is_local() { Patience::NONE } else { Patience::of(self.host()) }
+    }
+
+    /// Sends a request to the host, and again for a while if a server cannot be reached. Only for requests that are
+    /// idempotent, or carry an id that makes them so.
+    pub async fn retry<T, F>(&self, request: impl Fn() -> F) -> Result<T, HostError>
+    where
+        F: Future<Output = Result<T, HostError>>,
+    {
+        self.patience().retry(request).await
     }
 
     /// The client.

@@ -20,15 +20,11 @@ use api::{
     EventBody, Message, MessageId, MessageWithParts, Part, PermissionRequest, QuestionRequest, Session, SessionId,
     SessionStatus, StepFinishPart, Todo, Tokens, ToolRef, TreeTracker,
 };
-use indexmap::IndexSet;
 
 use crate::capabilities::Capabilities;
 use crate::editor::PendingChanges;
 use subagent::SubagentView;
 use transcript::Transcript;
-
-/// Finished answers that are remembered: more than are read again after a gap.
-const MAX_FINISHED: usize = 256;
 
 /// The kind of a text chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,8 +138,6 @@ pub struct View {
     turn_usage: TurnUsage,
     /// The usage that was sent last: tokens, context size, cost.
     last_usage: Option<(u64, u64, f64)>,
-    /// The newest answers that were shown completely.
-    finished: IndexSet<MessageId>,
 }
 
 impl View {
@@ -162,7 +156,6 @@ impl View {
             cost: session.cost.unwrap_or_default().0,
             turn_usage: TurnUsage::default(),
             last_usage: None,
-            finished: IndexSet::new(),
         }
     }
 
@@ -182,11 +175,6 @@ impl View {
     /// The usage of the turn so far.
     pub fn turn_usage(&self) -> TurnUsage {
         self.turn_usage
-    }
-
-    /// The newest answers that were shown completely, in the order in which they finished.
-    pub fn finished_answers(&self) -> &IndexSet<MessageId> {
-        &self.finished
     }
 
     /// Marks a settled history as shown.
@@ -312,13 +300,6 @@ impl View {
             return self.subagent_message(session, info);
         }
         self.root.message(info);
-        if let Message::Assistant(answer) = info
-            && answer.time.completed.is_some()
-            && self.finished.insert(answer.id.clone())
-            && self.finished.len() > 2 * MAX_FINISHED
-        {
-            self.finished.drain(..MAX_FINISHED);
-        }
     }
 
     fn part(&mut self, session: &SessionId, part: &Part, replay: bool, effects: &mut Vec<Effect>) {

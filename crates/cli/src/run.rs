@@ -1,9 +1,10 @@
 //! `trefoil run`: one turn, shown as it happens. It works on any [`Host`] and knows nothing of what is behind it.
 //!
-//! [`turn`] follows the turn and answers its requests; the others are pure: they turn events into text and typed lines into answers.
+//! [`turn`] shows the turn and answers its requests, [`display`] prints; the others are pure: they turn events into text and typed lines into answers.
 
 mod asks;
 mod call;
+mod display;
 mod json;
 mod markdown;
 mod message;
@@ -22,6 +23,7 @@ use api::{
     ModelRef, PromptInput, PromptPart, PromptTarget, Scope, Session, SessionId, SessionModel, UpdateSession,
 };
 
+use follow::Task;
 pub use render::{Piece, Renderer};
 pub use verdict::{cancelled, unsent};
 
@@ -97,24 +99,22 @@ pub async fn run(
         is_answered,
     };
     let id = session.id;
-    let answer = match &args.command {
-        Some(command) => {
-            let input = CommandInput {
-                command: command.trim_start_matches('/').to_string(),
-                arguments: task.text,
-                target,
-                parts: task.files,
-            };
-            host.command(&id, input)
-        }
+    let task = match &args.command {
+        Some(command) => Task::Command(Box::new(CommandInput {
+            command: command.trim_start_matches('/').to_string(),
+            arguments: task.text,
+            target,
+            parts: task.files,
+        })),
         None => {
             let PromptTarget { agent, model, variant, message_id } = target;
             let parts = task.parts();
-            host.prompt(&id, PromptInput { parts, message_id, model, agent, variant, ..PromptInput::default() })
+            let prompt = PromptInput { parts, message_id, model, agent, variant, ..PromptInput::default() };
+            Task::Prompt(Box::new(prompt))
         }
     };
     let turn = turn::Turn::new(host.clone(), scope, id.clone(), input, options);
-    let result = turn.run(answer, interrupt).await;
+    let result = turn.run(task, interrupt).await;
     if let Err(error) = &result
         && !resumed
         && matches!(error.downcast_ref(), Some(HostError::NoModel { .. } | HostError::NotFound { what: "model", .. }))
@@ -127,7 +127,7 @@ pub async fn run(
 
 /// The newest prompt. Sending it again by its id creates no new one: it gets its answer if its turn was interrupted, or has it.
 async fn last_prompt(host: &dyn Host, session: &SessionId) -> anyhow::Result<MessageId> {
-    let query = ListMessages { limit: Some(turn::MAX_REREAD), before: None };
+    let query = ListMessages { limit: Some(follow::MAX_MESSAGES), before: None };
     let messages = host.messages(session, query).await?.messages;
     let newest = messages.into_iter().rev().find(|message| message.info.as_user().is_some());
     Ok(newest.ok_or_else(|| nothing_to_resume(session))?.info.id().clone())

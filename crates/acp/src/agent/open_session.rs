@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use agent_client_protocol_schema::v1::{
     ConfigOptionUpdate, CurrentModeUpdate, SessionNotification, SessionUpdate, ToolCallContent,
 };
-use api::{CatalogHost, Host, HostError, MessageId, MessageWithParts, Scope, Session, SessionId};
+use api::{CatalogHost, HostError, MessageWithParts, Scope, Session, SessionId};
+use follow::FeedHandle;
 use serde::Serialize;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -22,9 +22,6 @@ use crate::rpc::{AppendableMessage, Peer};
 use crate::size;
 use crate::view::tool_call::ToolCallNotice;
 use crate::view::{ChunkKind, Effect, SettledHistory, View};
-
-/// The most messages read again when events may be missing.
-pub const MAX_REREAD: usize = 200;
 
 /// A session that the client has open.
 pub struct OpenSession {
@@ -55,11 +52,11 @@ pub struct OpenSession {
     pub refresh_pending: AtomicBool,
     /// The open asks by id, each with the token that withdraws it.
     pub asks: Mutex<HashMap<String, CancellationToken>>,
-    /// Signals that an answer was shown completely.
-    answer_shown: watch::Sender<()>,
     /// Cancelled when the session is closed.
     pub closed: CancellationToken,
     follower: Mutex<Option<AbortOnDropHandle<()>>>,
+    /// Tells what its follower has shown.
+    feed: Mutex<Option<FeedHandle>>,
 }
 
 impl OpenSession {
@@ -89,10 +86,20 @@ impl OpenSession {
             refresh_lock: tokio::sync::Mutex::default(),
             refresh_pending: AtomicBool::new(false),
             asks: Mutex::default(),
-            answer_shown: watch::Sender::default(),
             closed: CancellationToken::new(),
             follower: Mutex::default(),
+            feed: Mutex::default(),
         }
+    }
+
+    /// Sets the feed that is shown.
+    pub fn set_feed(&self, feed: FeedHandle) {
+        *lock(&self.feed) = Some(feed);
+    }
+
+    /// The feed that is shown, once there is one.
+    pub fn feed(&self) -> Option<FeedHandle> {
+        lock(&self.feed).clone()
     }
 
     /// Sets the task that shows its events.
@@ -193,7 +200,6 @@ impl OpenSession {
     /// Lets `work` update the view, sends the resulting updates, and returns the remaining effects.
     pub async fn show(&self, work: impl FnOnce(&mut View) -> Vec<Effect>) -> Vec<Effect> {
         let mut view = self.view.lock().await;
-        let last = view.finished_answers().last().cloned();
         let effects = work(&mut view);
         let mut left = Vec::new();
         for effect in effects {
@@ -208,9 +214,6 @@ impl OpenSession {
                 }
                 other => left.push(other),
             }
-        }
-        if view.finished_answers().last() != last.as_ref() {
-            self.answer_shown.send_replace(());
         }
         left
     }
@@ -232,20 +235,18 @@ impl OpenSession {
         }
     }
 
-    /// Shows the stored state again, where events may be missing.
-    pub async fn reread(&self, host: &dyn Host) -> Result<Vec<Effect>, HostError> {
-        let query = api::ListMessages { limit: Some(MAX_REREAD), before: None };
-        let page = host.messages(&self.id, query).await?;
-        let mut left = Vec::new();
+    /// Shows the newest messages again, where events may be missing; `whole` if there are no older ones.
+    pub async fn show_again(&self, messages: Vec<MessageWithParts>, whole: bool) -> Vec<Effect> {
         self.show(|view| {
-            view.set_order(page.messages.iter().map(|message| message.info.id()), page.older.is_none());
+            view.set_order(messages.iter().map(|message| message.info.id()), whole);
             Vec::new()
         })
         .await;
-        for message in page.messages {
+        let mut left = Vec::new();
+        for message in messages {
             left.extend(self.show(|view| view.show_stored(message, false)).await);
         }
-        Ok(left)
+        left
     }
 
     /// Shows a whole conversation, or only marks it as shown up to these messages.
@@ -261,18 +262,6 @@ impl OpenSession {
             Vec::new()
         })
         .await;
-    }
-
-    /// Waits until an answer was shown completely, if it ever is.
-    pub async fn wait_until_shown(&self, answer: &MessageId) {
-        let mut answer_shown = self.answer_shown.subscribe();
-        // The sender holds the view until the end is sent as well.
-        while !self.view.lock().await.finished_answers().contains(answer) && answer_shown.changed().await.is_ok() {}
-    }
-
-    /// Whether updates are being sent right now.
-    pub fn is_sending(&self) -> bool {
-        self.view.try_lock().is_err()
     }
 }
 

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::blocks::check_directory;
 use super::catalog::{Selection, SessionCatalog};
-use super::open_session::{MAX_REREAD, OpenSession};
+use super::open_session::OpenSession;
 use super::{Agent, MAX_OPEN_SESSIONS, mcp_servers, not_found, session_id};
 use crate::lock;
 use crate::rpc::{Error, Request};
@@ -65,7 +65,7 @@ impl Agent {
                 permission: (!roots.is_empty()).then(|| directory_rules(&roots, Action::Allow)),
                 ..CreateSession::default()
             };
-            let events = self.watch(&scope.directory, None).await?;
+            let events = self.watch(&scope.directory).await?;
             let session = self.host().create_session(&scope, input).await?;
             let open = self.open(&session, roots).await?;
             if let Err(error) = self.set_mcp_servers(&open, servers).await {
@@ -103,7 +103,7 @@ impl Agent {
             let given = parse_roots(params)?;
             let session = self.with_roots(session, &given).await?;
             let roots = if given.is_empty() { stored_roots(&session) } else { given };
-            let events = self.watch(&session.directory, None).await?;
+            let events = self.watch(&session.directory).await?;
             let open = self.open(&session, roots).await?;
             self.show_history(&open, replay).await?;
             self.follow(&open, events).await;
@@ -132,7 +132,7 @@ impl Agent {
             check_directory(params.get("cwd"), false)?;
             let servers = mcp_servers::parse(params.get("mcpServers"))?;
             let origin = self.find_session(&id).await?;
-            let events = self.watch(&origin.directory, None).await?;
+            let events = self.watch(&origin.directory).await?;
             let session = self.host().fork_session(&id, None).await?;
             let given = parse_roots(params)?;
             let roots = if given.is_empty() { stored_roots(&origin) } else { given };
@@ -239,7 +239,7 @@ impl Agent {
     /// Shows the history of a session, or marks it as shown.
     async fn show_history(self: &Arc<Self>, open: &Arc<OpenSession>, replay: bool) -> Result<(), Error> {
         // Without a replay, only whether the newest messages are complete matters.
-        let query = ListMessages { limit: (!replay).then_some(MAX_REREAD), before: None };
+        let query = ListMessages { limit: (!replay).then_some(follow::MAX_MESSAGES), before: None };
         let messages = self.host().messages(&open.id, query).await?.messages;
         let subagents = self.find_subagents(&open.id).await?;
         for child in &subagents {

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use agent_client_protocol_schema::v1::{PromptResponse, StopReason, Usage};
 use api::{
-    Bound, CommandInput, Message, MessageError, MessageId, MessageWithParts, PromptInput, PromptTarget, SummarizeInput,
+    Bound, CommandInput, Message, MessageError, MessageId, MessageWithParts, PromptInput, PromptPart, PromptTarget,
+    SummarizeInput,
 };
+use follow::{Task, TurnHandle};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -20,10 +22,6 @@ use crate::view::TurnUsage;
 
 /// How long a cancelled turn may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
-/// A turn that has not started cannot be aborted; how soon to try again.
-const ABORT_RETRY_DELAY: Duration = Duration::from_millis(20);
-/// How long the last events of a turn may take to arrive.
-const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Agent {
     /// Runs a prompt to its end. `session/cancel` and `$/cancel_request` cancel `cancel`.
@@ -50,14 +48,17 @@ impl Agent {
         let parsed = blocks::parse(&params["prompt"], &commands, &agents)?;
         let selection = open.selection();
         let message = self.retry(|| self.host().message_id(&open.id)).await?;
+        let task = self.task(open, &message, &selection, parsed).await?;
         open.show(|view| {
             view.begin_turn(&message, catalog.context(&selection));
             Vec::new()
         })
         .await;
-        let work = self.run_prompt(open, &message, &selection, parsed);
-        let answer = self.wait_for_turn(open, work, &cancel).await;
-        self.wait_for_last_events(open, answer.as_ref().and_then(|answer| answer.as_ref().ok()?.as_ref())).await;
+        let mut turn = TurnHandle::new(self.shared_host(), open.id.clone(), task, self.patience());
+        if let Some(feed) = open.feed() {
+            turn = turn.delivered_by(feed);
+        }
+        let answer = turn.answer_until(cancel.cancelled(), STOP_TIMEOUT).await;
         let mut used = TurnUsage::default();
         open.show(|view| {
             used = view.turn_usage();
@@ -78,36 +79,23 @@ impl Agent {
         Ok(json!(PromptResponse::new(reason).usage(usage(used))))
     }
 
-    /// Runs a parsed prompt. Returns its answer; `None` for a command that has none.
-    async fn run_prompt(
+    /// What a parsed prompt asks for.
+    async fn task(
         &self,
         open: &OpenSession,
         message: &MessageId,
         selection: &Selection,
         parsed: ParsedPrompt,
-    ) -> Result<Option<MessageWithParts>, Error> {
-        match parsed {
+    ) -> Result<Task, Error> {
+        Ok(match parsed {
             ParsedPrompt::Prompt(parts) if is_compact(&parts) => {
                 let model = match selection.model.clone() {
                     Some(model) => model,
                     None => self.retry(|| self.host().default_model(&open.scope)).await?,
                 };
-                let input = SummarizeInput { model, auto: false };
-                self.host().summarize(&open.id, input).await?;
-                Ok(None)
+                Task::Summary(SummarizeInput { model, auto: false })
             }
-            ParsedPrompt::Prompt(parts) => {
-                let input = PromptInput {
-                    parts,
-                    message_id: Some(message.clone()),
-                    model: selection.model.clone(),
-                    agent: Some(selection.mode.clone()),
-                    variant: selection.effort.clone(),
-                    ..PromptInput::default()
-                };
-                let answer = self.retry(|| self.host().prompt(&open.id, input.clone())).await?;
-                Ok(Some(answer))
-            }
+            ParsedPrompt::Prompt(parts) => Task::Prompt(Box::new(prompt_input(parts, message, selection))),
             ParsedPrompt::Command(command, arguments, parts) => {
                 let target = PromptTarget {
                     agent: Some(selection.mode.clone()),
@@ -115,11 +103,9 @@ impl Agent {
                     variant: selection.effort.clone(),
                     message_id: Some(message.clone()),
                 };
-                let input = CommandInput { command, arguments, target, parts };
-                let answer = self.retry(|| self.host().command(&open.id, input.clone())).await?;
-                Ok(Some(answer))
+                Task::Command(Box::new(CommandInput { command, arguments, target, parts }))
             }
-        }
+        })
     }
 
     /// Whether an answer used up the agent's steps: the model was told so and got no tools any more.
@@ -141,59 +127,11 @@ impl Agent {
         Ok(given.filter(|other| other.parent_id == answer.parent_id).count() >= most)
     }
 
-    /// Waits for the turn and aborts it once it is cancelled; `None` if it does not stop.
-    async fn wait_for_turn<T>(
-        &self,
-        open: &OpenSession,
-        work: impl Future<Output = Result<T, Error>>,
-        cancel: &CancellationToken,
-    ) -> Option<Result<T, Error>> {
-        let mut work = std::pin::pin!(work);
-        tokio::select! {
-            biased;
-            result = &mut work => return Some(result),
-            () = cancel.cancelled() => {}
-        }
-        let stop = async {
-            while !self.retry(|| self.host().abort(&open.id)).await.unwrap_or(true) {
-                tokio::time::sleep(ABORT_RETRY_DELAY).await;
-            }
-            // An aborted turn returns right away.
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            biased;
-            result = work => Some(result),
-            () = stop => None,
-            () = tokio::time::sleep(STOP_TIMEOUT) => {
-                tracing::error!(session = %open.id, "the turn did not stop");
-                None
-            }
-        }
-    }
-
-    /// Waits until all updates of the turn were sent. A remote server's events may arrive after its response.
-    async fn wait_for_last_events(self: &Arc<Self>, open: &Arc<OpenSession>, answer: Option<&MessageWithParts>) {
-        let Some(answer) = answer.filter(|answer| answer.info.as_assistant().is_some()) else { return };
-        loop {
-            if tokio::time::timeout(LAST_EVENTS_TIMEOUT, open.wait_until_shown(answer.info.id())).await.is_ok() {
-                return;
-            }
-            // Wait for a slow client as long as it takes.
-            if self.peer().is_closed() || !open.is_sending() {
-                break;
-            }
-        }
-        match self.retry(|| open.reread(self.host())).await {
-            Ok(left) => self.apply_effects(open, left).await,
-            Err(error) => tracing::warn!(%error, "failed to read the end of the turn"),
-        }
-    }
-
-    /// Sends a message into the running turn.
+    /// Sends a message into the turn that runs, whoever began it.
     pub async fn steer(self: &Arc<Self>, open: &Arc<OpenSession>, params: &Value) -> Result<Value, Error> {
-        let running = lock(&self.running_prompts).get(&open.id).is_some_and(|turns| !turns.is_empty());
-        if !running {
+        // A prompt of this client may be on its way to the host.
+        let is_ours = lock(&self.running_prompts).get(&open.id).is_some_and(|turns| !turns.is_empty());
+        if !is_ours && self.retry(|| follow::running(self.host(), &open.scope, &open.id)).await?.is_none() {
             return Err(Error::invalid_request("No turn runs; send session/prompt"));
         }
         let blocks = params.get("prompt").or_else(|| params.get("content")).unwrap_or(&Value::Null);
@@ -204,23 +142,27 @@ impl Agent {
             Vec::new()
         })
         .await;
-        let selection = open.selection();
-        let input = PromptInput {
-            parts,
-            message_id: Some(message.clone()),
-            model: selection.model,
-            agent: Some(selection.mode),
-            variant: selection.effort,
-            ..PromptInput::default()
-        };
+        let input = prompt_input(parts, &message, &open.selection());
         self.host().prompt_async(&open.id, input).await?;
         Ok(json!({ "messageId": message }))
     }
 }
 
+/// A prompt with what the user selected.
+fn prompt_input(parts: Vec<PromptPart>, message: &MessageId, selection: &Selection) -> PromptInput {
+    PromptInput {
+        parts,
+        message_id: Some(message.clone()),
+        model: selection.model.clone(),
+        agent: Some(selection.mode.clone()),
+        variant: selection.effort.clone(),
+        ..PromptInput::default()
+    }
+}
+
 /// Whether a prompt is the command that compacts the conversation, which is not in any command list.
-fn is_compact(parts: &[api::PromptPart]) -> bool {
-    matches!(parts, [api::PromptPart::Text { text, .. }] if text.trim() == "/compact")
+fn is_compact(parts: &[PromptPart]) -> bool {
+    matches!(parts, [PromptPart::Text { text, .. }] if text.trim() == "/compact")
 }
 
 /// How a turn ended.

@@ -1,8 +1,10 @@
 //! Prompts, and the updates during their turns.
 
+use api::{CreateSession, Host as _, ListTurns, MessageError, Part, PromptInput, PromptPart, Scope};
 use serde_json::{Value, json};
+use testkit::soon;
 
-use crate::rig::{Lab, UNTIL_GO, prompt, script};
+use crate::rig::{Lab, UNTIL_GO, open, prompt, script};
 
 /// The last update of each call.
 fn ended(updates: &[Value]) -> Vec<&Value> {
@@ -234,6 +236,65 @@ async fn a_message_is_steered_into_a_running_turn() {
     lab.project.write("go", "");
     assert_eq!(answer.await.unwrap()["stopReason"], "end_turn");
     assert_eq!(client.text(&id), "slow steered");
+}
+
+/// As with `trefoil run` in a terminal: another process on the same database, or the same one before the editor came.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_steered_into_a_turn_that_somebody_else_began() {
+    let lab = Lab::new();
+    let elsewhere = open(&lab.project);
+    for host in [&elsewhere, &lab.engine] {
+        let _ = std::fs::remove_file(lab.project.path().join("go"));
+        let session = host.create_session(&Scope::new(lab.cwd()), CreateSession::default()).await.unwrap().id;
+        let slow = script(json!([{"text": "slow ", "tools": [["bash", {"command": UNTIL_GO}]]}, {"text": "end"}]));
+        let input = PromptInput { parts: vec![PromptPart::text(slow)], ..PromptInput::default() };
+        let answer = tokio::spawn({
+            let (host, session) = (host.clone(), session.clone());
+            async move { host.prompt(&session, input).await }
+        });
+        let client = lab.client(json!({})).await;
+        let id = session.to_string();
+        let opening = json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []});
+        client.request("session/load", opening).await.unwrap();
+        client.wait_for_text(&id, "slow ").await;
+        let steered = script(json!([{"text": "steered"}, {"text": "steered"}]));
+        let steer = json!({"sessionId": id, "prompt": [{"type": "text", "text": steered}]});
+        assert!(client.request("_session/steering", steer.clone()).await.unwrap()["messageId"].is_string());
+        lab.project.write("go", "");
+        let answer = soon("the answer", answer).await.unwrap().unwrap();
+        assert!(
+            answer.parts.iter().any(|part| matches!(part, Part::Text(text) if text.text == "steered")),
+            "{answer:?}"
+        );
+        client.wait_for_text(&id, "slow steered").await;
+        // One turn took in both messages, and no other began.
+        let turns = host.turns(&session, ListTurns::default()).await.unwrap().turns;
+        assert_eq!(turns.iter().map(|turn| turn.prompts.len()).collect::<Vec<_>>(), [2]);
+        assert_eq!(client.request("_session/steering", steer).await.unwrap_err()["code"], -32600);
+    }
+}
+
+/// As with `trefoil run` in a terminal, whose turn an editor cancels.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_somebody_else_began_is_cancelled() {
+    let lab = Lab::new();
+    let elsewhere = open(&lab.project);
+    let session = elsewhere.create_session(&Scope::new(lab.cwd()), CreateSession::default()).await.unwrap().id;
+    let hangs = script(json!([{"text": "Hm. ", "tools": [["bash", {"command": UNTIL_GO}]]}, {"text": "end"}]));
+    let parts = vec![PromptPart::text(hangs)];
+    let input = PromptInput { parts, ..PromptInput::default() };
+    let answer = tokio::spawn({
+        let session = session.clone();
+        async move { elsewhere.prompt(&session, input).await }
+    });
+    let client = lab.client(json!({})).await;
+    let id = session.to_string();
+    client.request("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    client.wait_for_text(&id, "Hm. ").await;
+    client.notify("session/cancel", json!({"sessionId": id})).await;
+    let answer = soon("the answer", answer).await.unwrap().unwrap();
+    let error = answer.info.as_assistant().unwrap().error.clone();
+    assert!(matches!(error, Some(MessageError::MessageAbortedError(_))), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,44 +1,45 @@
-//! Retries requests to a server that is unreachable for a while.
+//! Sends requests again to a host that cannot be reached for a while, for example because it restarts.
 
 use std::future::Future;
 use std::time::Duration;
 
-use api::HostError;
+use api::{Host, HostError};
 
-use crate::agent::Agent;
+/// How long to put up with a host that cannot be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    attempts: u32,
+    delay: Duration,
+}
 
-/// How often a request is tried.
-const MAX_ATTEMPTS: u32 = 30;
-/// The pause between attempts.
-const RETRY_DELAY: Duration = Duration::from_millis(500);
+impl Patience {
+    /// One attempt: for the engine of this process, and for hosts that would run the same prompt twice.
+    pub const NONE: Self = Self { attempts: 1, delay: Duration::ZERO };
+    /// As long as a server takes to restart.
+    pub const RESTART: Self = Self { attempts: 30, delay: Duration::from_millis(500) };
 
-impl Agent {
-    /// Calls the host, and again for a while if a server cannot be reached. Only for requests that are idempotent or
-    /// carry an id that makes them so.
-    pub async fn retry<T, F>(&self, request: impl Fn() -> F) -> Result<T, HostError>
+    /// For a server: [`RESTART`](Self::RESTART) if it recognises what it was sent before.
+    pub fn of(host: &dyn Host) -> Self {
+        if host.features().cursor { Self::RESTART } else { Self::NONE }
+    }
+
+    /// Sends a request, and again as long as its failure may pass by itself: no other would become a success. Only for
+    /// requests that are idempotent, or carry an id that makes them so.
+    pub async fn retry<T, F>(self, request: impl Fn() -> F) -> Result<T, HostError>
     where
         F: Future<Output = Result<T, HostError>>,
     {
-        let attempts = if self.is_local() || !self.host().features().cursor { 1 } else { MAX_ATTEMPTS };
-        retry_transient(attempts, RETRY_DELAY, request).await
-    }
-}
-
-/// Sends a request again as long as its failure may pass by itself: no other would become a success.
-async fn retry_transient<T, F>(attempts: u32, delay: Duration, request: impl Fn() -> F) -> Result<T, HostError>
-where
-    F: Future<Output = Result<T, HostError>>,
-{
-    for _ in 1..attempts {
-        match request().await {
-            Err(error) if error.is_transient() => {
-                tracing::info!(%error, "retrying a request to the server");
-                tokio::time::sleep(delay).await;
+        for _ in 1..self.attempts {
+            match request().await {
+                Err(error) if error.is_transient() => {
+                    tracing::info!(%error, "retrying a request to the server");
+                    tokio::time::sleep(self.delay).await;
+                }
+                result => return result,
             }
-            result => return result,
         }
+        request().await
     }
-    request().await
 }
 
 #[cfg(test)]
@@ -47,13 +48,15 @@ mod tests {
 
     use super::*;
 
+    const THREE: Patience = Patience { attempts: 3, delay: Duration::ZERO };
+
     async fn attempts_at(error: &HostError) -> u32 {
         let made = AtomicU32::new(0);
         let request = || {
             made.fetch_add(1, Ordering::Relaxed);
             std::future::ready(Err::<(), _>(error.clone()))
         };
-        retry_transient(3, Duration::ZERO, request).await.unwrap_err();
+        THREE.retry(request).await.unwrap_err();
         made.load(Ordering::Relaxed)
     }
 
@@ -85,7 +88,7 @@ mod tests {
             let first = made.fetch_add(1, Ordering::Relaxed) == 0;
             std::future::ready(if first { Err(HostError::Late("why".to_owned())) } else { Ok(7) })
         };
-        assert_eq!(retry_transient(3, Duration::ZERO, request).await.unwrap(), 7);
+        assert_eq!(THREE.retry(request).await.unwrap(), 7);
         assert_eq!(made.load(Ordering::Relaxed), 2);
     }
 }
