@@ -58,16 +58,13 @@ fn bound_name(bound: Bound) -> &'static str {
     BOUNDS.iter().find(|(known, _)| *known == bound).map_or("", |(_, name)| name)
 }
 
-/// What a session waits for, from the columns of its row; the first of them is `NULL` without a row.
-pub(crate) fn blocked_columns(row: &rusqlite::Row<'_>, first: usize, id: &str) -> Result<Option<Blocked>, StoreError> {
-    let Some(name) = row.get::<_, Option<String>>(first)? else { return Ok(None) };
-    let (bound, _) = BOUNDS.into_iter().find(|(_, known)| *known == name).ok_or_else(|| StoreError::Row {
-        table: "blocked",
-        id: id.to_owned(),
-        detail: format!("unknown bound {name:?}"),
-    })?;
-    let session_id = row::id("blocked", &row.get::<_, String>(first + 1)?)?;
-    Ok(Some(Blocked { bound, session_id, message: row.get(first + 2)? }))
+/// What a session waits for, from the columns session, bound, budget and message.
+pub(crate) fn blocked(row: &rusqlite::Row<'_>) -> Result<Blocked, StoreError> {
+    let name: String = row.get(1)?;
+    let Some((bound, _)) = BOUNDS.into_iter().find(|(_, known)| *known == name) else {
+        return Err(StoreError::Row { table: "blocked", id: row.get(0)?, detail: format!("unknown bound {name:?}") });
+    };
+    Ok(Blocked { bound, session_id: row::id("blocked", &row.get::<_, String>(2)?)?, message: row.get(3)? })
 }
 
 /// The sessions of a table that are `top` or below it. The table has few rows, but a tree may have many sessions, so
@@ -117,9 +114,10 @@ impl Store {
     /// with the session's status. One row by key.
     pub fn blocked(&self, session: &SessionId) -> Result<Option<Blocked>, StoreError> {
         self.read(|conn| {
-            let mut statement = conn.prepare_cached("SELECT bound, budget, message FROM blocked WHERE session = ?1")?;
+            let mut statement =
+                conn.prepare_cached("SELECT session, bound, budget, message FROM blocked WHERE session = ?1")?;
             let mut rows = statement.query([session.as_str()])?;
-            rows.next()?.map_or(Ok(None), |row| blocked_columns(row, 0, session.as_str()))
+            rows.next()?.map(blocked).transpose()
         })
     }
 

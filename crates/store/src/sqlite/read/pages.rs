@@ -10,6 +10,8 @@ use crate::sqlite::row::{self, int};
 
 /// The most messages in a page.
 const MAX_MESSAGES: usize = 128;
+/// Up to this many messages may be read on their caller's thread.
+const FEW_MESSAGES: usize = 32;
 /// A page ends with the message that reaches this many bytes.
 const MAX_BYTES: usize = 512 << 10;
 
@@ -47,20 +49,26 @@ impl Store {
         Ok(MessagePages { store, session, after: after.unwrap_or(i64::MIN), end, done: false, older })
     }
 
-    /// Like [`messages`](Self::messages), but holds up nobody: what is short is read at once, everything else page by
-    /// page as [long reads](Self::long_read).
+    /// Like [`messages`](Self::messages), but holds up nobody: a few short messages are read at once, everything else
+    /// page by page as [long reads](Self::long_read).
     pub async fn list_messages(
         &self,
         session: &SessionId,
         limit: Option<usize>,
         before: Option<&MessageId>,
     ) -> Result<MessagePage, StoreError> {
-        if let Some(page) = self.short_messages(session, limit, before)? {
+        if !self.has_many_messages(session, limit, before)?
+            && let Some(page) = self.short_messages(session, limit, before)?
+        {
             return Ok(page);
         }
         let (session, before) = (session.clone(), before.cloned());
-        let mut pages = self.long_read(move |store| store.message_pages(&session, limit, before.as_ref())).await?;
-        let mut messages = Vec::new();
+        let read = move |store: &Self| {
+            let mut pages = store.message_pages(&session, limit, before.as_ref())?;
+            let page = pages.next_page()?;
+            Ok::<_, StoreError>((pages, page))
+        };
+        let (mut pages, mut messages) = self.long_read(read).await?;
         while !pages.is_done() {
             let page;
             (pages, page) = pages.read_page().await?;
@@ -68,6 +76,25 @@ impl Store {
         }
         let older = messages.first().filter(|_| pages.has_older()).map(|message| message.info.id().clone());
         Ok(MessagePage { messages, older })
+    }
+}
+
+impl Store {
+    /// Whether a list has so many messages that an attempt to read them at once would likely be in vain. A look into
+    /// the index.
+    fn has_many_messages(
+        &self,
+        session: &SessionId,
+        limit: Option<usize>,
+        before: Option<&MessageId>,
+    ) -> Result<bool, StoreError> {
+        if limit.is_some_and(|limit| limit <= FEW_MESSAGES) {
+            return Ok(false);
+        }
+        self.read(|conn| {
+            let end = before.map_or(Ok(i64::MAX), |id| position(conn, session, id))?;
+            Ok(position_from_end(conn, session, end, FEW_MESSAGES)?.is_some())
+        })
     }
 }
 

@@ -1,12 +1,12 @@
 //! A session and its descendants, with their status and usage, in a handful of queries however many there are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use api::{
     Blocked, Budget, BudgetState, Cursor, MessageError, PermissionRequest, QuestionRequest, Session, SessionId,
     SessionModel, SessionStatus, Timestamp, ToolPart, Usage,
 };
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Deserialize;
 
 use crate::budget::Reservation;
@@ -105,6 +105,36 @@ const SUBTREE: &str = "WITH RECURSIVE below (number, id, depth) AS (
      SELECT session.number, session.id, below.depth + 1 FROM below JOIN session ON session.parent = below.id
      WHERE below.depth < 100 ORDER BY 3, 1";
 
+/// Rows that few sessions have. All of them are read, because that costs less than four searches for each session.
+struct RareRows {
+    paused: HashSet<String>,
+    blocked: HashMap<String, Blocked>,
+    /// The directories of worktrees.
+    worktrees: HashMap<String, String>,
+    /// The sessions that work in the background.
+    background: HashSet<String>,
+}
+
+impl RareRows {
+    fn read(conn: &Connection) -> Result<Self, StoreError> {
+        fn all<T, C: FromIterator<T>>(
+            conn: &Connection,
+            sql: &str,
+            read: impl Fn(&Row<'_>) -> Result<T, StoreError>,
+        ) -> Result<C, StoreError> {
+            conn.prepare_cached(sql)?.query_and_then([], read)?.collect()
+        }
+        let id = |row: &Row<'_>| Ok::<String, StoreError>(row.get(0)?);
+        let blocked = |row: &Row<'_>| Ok((id(row)?, hold::blocked(row)?));
+        Ok(Self {
+            paused: all(conn, "SELECT session FROM paused", id)?,
+            blocked: all(conn, "SELECT session, bound, budget, message FROM blocked", blocked)?,
+            worktrees: all(conn, "SELECT session, directory FROM worktree", |row| Ok((id(row)?, row.get(1)?)))?,
+            background: all(conn, "SELECT child FROM task_link WHERE awaited IS NOT NULL", id)?,
+        })
+    }
+}
+
 /// The sessions of a tree in order, without their status.
 fn tree_sessions(conn: &Connection, root: &SessionId) -> Result<Vec<TreeSession>, StoreError> {
     // Deepest first, so that each subtree is contiguous. Rows are found by number, which is one search instead of two.
@@ -116,20 +146,16 @@ fn tree_sessions(conn: &Connection, root: &SessionId) -> Result<Vec<TreeSession>
              WHERE below.depth < 100 ORDER BY 3 DESC, 1
          )
          SELECT below.id, below.depth, session.parent, session.json, turn.started, turn.ended, turn.error,
-                budget.cost, budget.tokens, budget.steps, budget.seconds, budget.began, paused.since IS NOT NULL,
-                blocked.bound, blocked.budget, blocked.message, worktree.directory,
-                EXISTS (SELECT 1 FROM task_link WHERE child = below.id AND awaited IS NOT NULL), {}
+                budget.cost, budget.tokens, budget.steps, budget.seconds, budget.began, {}
          FROM below CROSS JOIN session ON session.number = below.number
          LEFT JOIN ledger ON ledger.session = below.id
          LEFT JOIN turn ON turn.session = below.id AND turn.number =
               (SELECT max(number) FROM turn WHERE session = below.id AND started IS NOT NULL)
-         LEFT JOIN budget ON budget.session = below.id
-         LEFT JOIN paused ON paused.session = below.id
-         LEFT JOIN blocked ON blocked.session = below.id
-         LEFT JOIN worktree ON worktree.session = below.id",
+         LEFT JOIN budget ON budget.session = below.id",
         *SUMS
     ))?;
-    const SUMS_START: usize = 18;
+    const SUMS_START: usize = 12;
+    let mut rare = RareRows::read(conn)?;
     let mut rows = statement.query([root.as_str()])?;
     let mut sessions = Vec::new();
     while let Some(row) = rows.next()? {
@@ -153,10 +179,10 @@ fn tree_sessions(conn: &Connection, root: &SessionId) -> Result<Vec<TreeSession>
             ended: row.get(5)?,
             error,
             status: None,
-            paused: row.get(12)?,
-            blocked: hold::blocked_columns(row, 13, id)?,
-            worktree: row.get(16)?,
-            background: row.get(17)?,
+            paused: rare.paused.contains(id),
+            blocked: rare.blocked.remove(id),
+            worktree: rare.worktrees.remove(id),
+            background: rare.background.contains(id),
             id: row::id("session", id)?,
         });
     }
@@ -164,7 +190,7 @@ fn tree_sessions(conn: &Connection, root: &SessionId) -> Result<Vec<TreeSession>
 }
 
 fn running_tools(conn: &Connection, sessions: &[TreeSession]) -> Result<Vec<ToolPart>, StoreError> {
-    let running: std::collections::HashSet<&str> = sessions.iter().map(|session| session.id.as_str()).collect();
+    let running: HashSet<&str> = sessions.iter().map(|session| session.id.as_str()).collect();
     let mut statement = conn.prepare_cached(
         "SELECT part.id, part.session, part.json FROM part LEFT JOIN message ON message.id = part.message
          LEFT JOIN session ON session.id = part.session
