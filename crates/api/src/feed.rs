@@ -61,6 +61,8 @@ pub struct Frame {
     pub session: Option<SessionId>,
     /// The number of the turn it is part of, in that session.
     pub turn: Option<u64>,
+    /// Who owned the session whose deletion it reports; `None` for the owner of the machine, and for other events.
+    pub owner: Option<Arc<str>>,
     shared: Arc<Shared>,
 }
 
@@ -95,7 +97,7 @@ impl Frame {
     pub fn live(directory: Arc<str>, project: Arc<str>, event: Arc<Event>) -> Self {
         let session = event.body.session_id().cloned();
         let shared = Shared { event: OnceLock::from(Some(event)), ..Shared::default() };
-        Self { cursor: None, directory, project, session, turn: None, shared: Arc::new(shared) }
+        Self { cursor: None, directory, project, session, turn: None, owner: None, shared: Arc::new(shared) }
     }
 
     /// A frame for a stored event that is not parsed yet.
@@ -107,13 +109,19 @@ impl Frame {
         json: Bytes,
     ) -> Self {
         let shared = Shared { json: OnceLock::from(json), ..Shared::default() };
-        Self { cursor: Some(cursor), directory, project, session, turn: None, shared: Arc::new(shared) }
+        Self { cursor: Some(cursor), directory, project, session, turn: None, owner: None, shared: Arc::new(shared) }
     }
 
     /// The frame as part of a turn of its session.
     #[must_use]
     pub fn of_turn(self, number: Option<u64>) -> Self {
         Self { turn: number, ..self }
+    }
+
+    /// The frame as one about a session of this owner.
+    #[must_use]
+    pub fn of_owner(self, owner: Option<String>) -> Self {
+        Self { owner: owner.map(Arc::from), ..self }
     }
 
     /// The turn it is part of.

@@ -85,12 +85,14 @@ impl Engine {
             return events;
         }
         let (inner, caller) = (self.inner.clone(), self.caller.clone());
-        // Remembered, so that the last event of a session, its deletion, still finds its owner.
+        // Whoever reads late finds no row of a session that was deleted since. Its deletion names its owner.
         let mut known = HashSet::new();
         let mut keep = move |item: &WatchItem| {
             let WatchItem::Frame(frame) = item else { return true };
             let Some(session) = &frame.session else { return true };
-            if known.contains(session) {
+            if known.contains(session)
+                || (frame.owner.is_some() && frame.owner.as_deref() == caller.identity.as_deref())
+            {
                 return true;
             }
             let accessible = inner.may_access(&caller, session).is_ok();

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use api::{
     Budget, Caller, CallerCapabilities, CatalogHost, CommandInput, CreateSession, Delivery, EventBody, Host, HostError,
     ListMessages, ListSessions, ListTurns, MessageId, PartId, PermissionReply, PermissionReplyKind, Session, SessionId,
-    ShellInput, SteerInput, SummarizeInput, TurnId, UpdateSession, WatchScope,
+    ShellInput, SteerInput, SummarizeInput, TurnId, UpdateSession, WatchItem, WatchScope,
 };
+use futures::StreamExt as _;
 use indexmap::IndexMap;
 use serde_json::json;
-use testkit::Recorder;
+use testkit::{Recorder, soon};
 use trefoil_engine::Engine;
 
 use crate::common::family::{asked, asking, bash, task};
-use crate::common::{Lab, prompt, script};
+use crate::common::{Lab, open, prompt, script};
 
 fn known_as(lab: &Lab, identity: &str) -> Engine {
     lab.engine.with_caller(Caller { identity: Some(identity.to_owned()), ..Caller::default() })
@@ -151,6 +152,39 @@ async fn a_watch_shows_only_what_its_caller_sees() {
     let sessions: HashSet<SessionId> =
         seen.events().iter().filter_map(|event| event.body.session_id().cloned()).collect();
     assert_eq!(sessions, HashSet::from([own]), "no event of {others}");
+}
+
+/// In this process, in another one, and from the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_reader_still_sees_which_of_its_sessions_were_deleted() {
+    let lab = Lab::new();
+    let (alice, bob) = (known_as(&lab, "alice"), known_as(&lab, "bob"));
+    let caller = Caller { identity: Some("bob".to_owned()), ..Caller::default() };
+    let bob_elsewhere = open(&lab.project).with_caller(caller);
+    let first = bob.create_session(&lab.scope, titled()).await.unwrap().id;
+    let mut begin = bob.watch(WatchScope::All, None).await.unwrap();
+    bob.delete_session(&first).await.unwrap();
+    let cursor = match soon("an event", begin.next()).await {
+        Some(WatchItem::Frame(frame)) => frame.cursor,
+        other => panic!("{other:?}"),
+    };
+    let watches =
+        [bob.watch(WatchScope::All, None).await.unwrap(), bob_elsewhere.watch(WatchScope::All, None).await.unwrap()];
+    let others = alice.create_session(&lab.scope, titled()).await.unwrap().id;
+    alice.delete_session(&others).await.unwrap();
+    let own = bob.create_session(&lab.scope, titled()).await.unwrap().id;
+    bob.delete_session(&own).await.unwrap();
+    let resumed = bob.watch(WatchScope::All, cursor).await.unwrap();
+    for mut watch in watches.into_iter().chain([resumed]) {
+        loop {
+            let Some(WatchItem::Frame(frame)) = soon("the deletion", watch.next()).await else { continue };
+            let event = frame.event().unwrap();
+            assert!(event.body.session_id().is_none_or(|id| *id == own), "{event:?}");
+            if matches!(event.body, EventBody::SessionDeleted { .. }) {
+                break;
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -112,7 +112,7 @@ fn check_cursor(conn: &Connection, cursor: &Cursor) -> Result<Option<String>, St
 }
 
 /// The start of every `SELECT` of log rows.
-const SELECT_EVENT: &str = "SELECT seq, id, session, directory, project, json, part, length, turn FROM event";
+const SELECT_EVENT: &str = "SELECT seq, id, session, directory, project, json, part, length, turn, owner FROM event";
 
 /// Reuses the location of the previous row, because consecutive rows mostly share it.
 #[derive(Default)]
@@ -137,7 +137,7 @@ fn row_to_frame(row: &Row<'_>, seq: u64, json: String, locations: &mut LocationC
     let session = session.map(|session| row::id("event", &session)).transpose()?;
     let location = locations.of(row)?;
     let frame = Frame::stored(Cursor { seq, id }, location.directory, location.project, session, Bytes::from(json));
-    Ok(frame.of_turn(turn(row)?))
+    Ok(frame.of_turn(turn(row)?).of_owner(row.get::<_, Option<String>>(9)?))
 }
 
 /// The turn that a row is part of.

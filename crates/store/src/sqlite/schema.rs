@@ -43,6 +43,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("schema/9.sql"),
     include_str!("schema/10.sql"),
     include_str!("schema/11.sql"),
+    include_str!("schema/12.sql"),
 ];
 
 /// The schema version this program writes.

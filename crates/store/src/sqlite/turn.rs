@@ -314,6 +314,11 @@ fn spent(conn: &Connection, session: &SessionId) -> Result<i64, StoreError> {
     Ok(statement.query_row([session.as_str()], |row| row.get(0))?)
 }
 
+pub(crate) fn session_owner(conn: &Connection, session: &SessionId) -> Result<Option<String>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT owner FROM session WHERE id = ?1")?;
+    Ok(statement.query_row([session.as_str()], |row| row.get(0)).optional()?.flatten())
+}
+
 impl Store {
     /// A turn's row. Quick: one row by its key.
     pub fn turn(&self, id: &TurnId) -> Result<Option<TurnRow>, StoreError> {
@@ -406,9 +411,6 @@ impl Store {
 
     /// Who owns a session; `None` for the owner of the machine. Quick: one row by its key.
     pub fn session_owner(&self, session: &SessionId) -> Result<Option<String>, StoreError> {
-        self.read(|conn| {
-            let mut statement = conn.prepare_cached("SELECT owner FROM session WHERE id = ?1")?;
-            Ok(statement.query_row([session.as_str()], |row| row.get(0)).optional()?.flatten())
-        })
+        self.read(|conn| session_owner(conn, session))
     }
 }

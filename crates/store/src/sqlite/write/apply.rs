@@ -44,6 +44,8 @@ pub(crate) struct Applied {
     pub claimed: Option<AcquireOutcome>,
     /// The turn that the batch added a prompt to, or began, and its session.
     pub turn: Option<(SessionId, u64)>,
+    /// The owners of the sessions that it deleted, if they have one.
+    pub deleted_owners: Vec<(SessionId, String)>,
     /// How many changes came before the end of a turn that continues; only those were applied.
     pub turn_continues: Option<usize>,
     /// Whether other turns wait after the one that the batch ended.
@@ -126,7 +128,11 @@ fn apply(conn: &Connection, batch: &Batch, op: &Op, applied: &mut Applied) -> Re
         }
         Op::Session(row) => put_session(conn, row)?,
         Op::ChangeSession { id, change } => change_session(conn, batch, id, change, applied)?,
-        Op::DeleteSession(id) => delete_session(conn, id)?,
+        Op::DeleteSession(id) => {
+            let owner = turn::session_owner(conn, id)?;
+            applied.deleted_owners.extend(owner.map(|owner| (id.clone(), owner)));
+            delete_session(conn, id)?;
+        }
         Op::MarkOrphaned(id) => {
             run(
                 conn,
@@ -345,13 +351,23 @@ fn log_event(
     let session = event.body.session_id().map(SessionId::as_str);
     // JSON is always UTF-8; stored as text, any SQLite tool can read it.
     let text = std::str::from_utf8(json).map_err(|error| StoreError::Invalid(error.to_string()))?;
-    let row = LogRow { id: event.id.as_str(), session, turn, part, length, json: Some(text) };
+    let owner = owner_of_deleted(conn, event, applied)?;
+    let row = LogRow { id: event.id.as_str(), session, turn, part, length, json: Some(text), owner: owner.as_deref() };
     log(conn, &batch.location, &row, applied)?;
     let cursor = Cursor { seq: applied.last, id: event.id.clone() };
     let (directory, project) = (batch.location.directory.clone(), batch.location.project.clone());
     let frame = Frame::new(Some(cursor), directory, project, event.clone(), json.clone());
-    applied.frames.push(frame.of_turn(turn));
+    applied.frames.push(frame.of_turn(turn).of_owner(owner));
     Ok(())
+}
+
+/// The owner of the session whose deletion an event reports.
+fn owner_of_deleted(conn: &Connection, event: &Event, applied: &Applied) -> Result<Option<String>, StoreError> {
+    let EventBody::SessionDeleted { session_id, .. } = &event.body else { return Ok(None) };
+    match applied.deleted_owners.iter().find(|(id, _)| id == session_id) {
+        Some((_, owner)) => Ok(Some(owner.clone())),
+        None => turn::session_owner(conn, session_id),
+    }
 }
 
 /// The turn that an event is part of: the batch's own, or for the answer to an ask the one that asked.
@@ -388,19 +404,20 @@ struct LogRow<'a> {
     part: Option<&'a str>,
     length: Option<usize>,
     json: Option<&'a str>,
+    owner: Option<&'a str>,
 }
 
 fn log(conn: &Connection, location: &Location, row: &LogRow<'_>, applied: &mut Applied) -> Result<(), StoreError> {
-    let LogRow { id, session, turn, part, length, json } = row;
+    let LogRow { id, session, turn, part, length, json, owner } = row;
     let length = length.map(|length| i64::try_from(length).unwrap_or(i64::MAX));
     let before = applied.total.map_or_else(|| log::total_bytes(conn), Ok)?;
     let bytes = json.map_or(0, str::len) as u64 + log::ROW_OVERHEAD_BYTES;
     let (directory, project, total) = (&*location.directory, &*location.project, int(before + bytes));
     run(
         conn,
-        "INSERT INTO event (id, session, directory, project, part, length, total, json, turn)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        params![id, session, directory, project, part, length, total, json, turn.map(int)],
+        "INSERT INTO event (id, session, directory, project, part, length, total, json, turn, owner)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        params![id, session, directory, project, part, length, total, json, turn.map(int), owner],
     )?;
     applied.last = uint(conn.last_insert_rowid());
     applied.logged += 1;
