@@ -73,47 +73,49 @@ fn build_tree(rows: TreeRows, titles: &Titling, is_paused_above: bool) -> Tree {
             tools.insert(&tool.head.session_id, current);
         }
     }
+    let budgets: Vec<_> =
+        rows.sessions.iter().zip(reserved).map(|(session, reserved)| rows.budget_of(session, reserved)).collect();
     // Parents come first, so their state is known.
     let mut paused = vec![false; rows.sessions.len()];
     let mut nodes = Vec::with_capacity(rows.sessions.len());
-    for (at, session) in rows.sessions.iter().enumerate() {
+    for ((at, session), budget) in rows.sessions.into_iter().enumerate().zip(budgets) {
         let above = parents[at].map_or(is_paused_above, |parent| paused[parent]);
         paused[at] = above || session.paused;
         // A paused session does not resume when its budget is raised either.
         let is_waiting = session.status.as_ref().is_some_and(is_budget_wait);
-        let blocked = session.blocked.as_ref().filter(|_| is_waiting && !paused[at]);
-        let state = state(session, asking.contains(&at), paused[at], blocked.is_some());
+        let is_blocked = session.blocked.is_some() && is_waiting && !paused[at];
+        let state = state(&session, asking.contains(&at), paused[at], is_blocked);
         let live = state.is_live();
         nodes.push(TreeNode {
-            session_id: session.id.clone(),
-            parent_id: session.parent.clone(),
+            parent_id: session.parent,
             depth: session.depth,
-            agent: session.agent.clone(),
-            title: session.title.clone(),
-            model: session.model.clone().map(model_ref),
+            agent: session.agent,
+            title: session.title,
+            model: session.model.map(model_ref),
             state,
             background: session.background,
             tool: tools.remove(&session.id).filter(|_| live),
             asks: std::mem::take(&mut asks[at]),
-            blocked: blocked.cloned(),
-            error: session.error.clone().filter(|_| !live),
-            own: session.own.clone(),
-            titling: titling(session, titles, &rows.reservations),
-            total: session.total.clone(),
-            budget: rows.budget_of(session, reserved[at]),
+            blocked: session.blocked.filter(|_| is_blocked),
+            error: session.error.filter(|_| !live),
+            own: session.own,
+            titling: titling(&session.id, titles, &rows.reservations),
+            total: session.total,
+            budget,
             created: session.created,
             started: session.started,
             ended: session.ended.filter(|_| !live),
-            worktree: session.worktree.clone(),
+            worktree: session.worktree,
+            session_id: session.id,
         });
     }
     Tree { sessions: nodes, cursor: rows.cursor.map(|cursor| cursor.to_string()) }
 }
 
 /// The usage of a session's title, if a model wrote it or is writing it.
-fn titling(session: &TreeSession, titles: &Titling, calls: &[Reservation]) -> Option<TitleUsage> {
-    let running = calls.iter().any(|call| call.session == session.id && call.steps == STEPS);
-    let used = titles.get(session.id.as_str()).cloned();
+fn titling(session: &SessionId, titles: &Titling, calls: &[Reservation]) -> Option<TitleUsage> {
+    let running = calls.iter().any(|call| call.session == *session && call.steps == STEPS);
+    let used = titles.get(session.as_str()).cloned();
     (running || used.is_some()).then(|| TitleUsage { used: used.unwrap_or_default(), running })
 }
 
