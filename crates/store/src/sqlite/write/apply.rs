@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use api::{
-    Approval, ApprovalId, Cursor, Event, EventBody, Frame, IdStamp, MessageId, Session, SessionId, Timestamp, TurnId,
+    Approval, ApprovalId, Cursor, Event, EventBody, Frame, IdStamp, MessageId, PartId, Session, SessionId, Timestamp,
+    TurnId, TurnState,
 };
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -96,6 +97,7 @@ fn run(conn: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<us
     Ok(conn.prepare_cached(sql)?.execute(params)?)
 }
 
+/// Applies one change: an arm for each kind.
 fn apply(conn: &Connection, batch: &Batch, op: &Op, applied: &mut Applied) -> Result<(), StoreError> {
     let location = &batch.location;
     match op {
@@ -108,24 +110,11 @@ fn apply(conn: &Connection, batch: &Batch, op: &Op, applied: &mut Applied) -> Re
             applied.frames.push(Frame::live(directory, project, event.clone()).of_turn(location.turn));
         }
         Op::Progress { id, session, length } => {
-            let row = LogRow {
-                session: Some(session.as_str()),
-                part: Some(id.as_str()),
-                length: Some(*length),
-                ..LogRow::default()
-            };
-            log(conn, location, &LogRow { turn: location.turn, ..row }, applied)?;
+            let (session, part, length) = (Some(session.as_str()), Some(id.as_str()), Some(*length));
+            let row = LogRow { session, turn: location.turn, part, length, ..LogRow::default() };
+            log(conn, location, &row, applied)?;
         }
-        Op::Status { session, status: Some(json) } => {
-            run(
-                conn,
-                "INSERT INTO status (session, json) VALUES (?1, ?2) ON CONFLICT (session) DO UPDATE SET json = ?2",
-                params![session.as_str(), json],
-            )?;
-        }
-        Op::Status { session, status: None } => {
-            run(conn, "DELETE FROM status WHERE session = ?1", [session.as_str()])?;
-        }
+        Op::Status { session, status } => put_status(conn, session, status.as_deref())?,
         Op::Session(row) => put_session(conn, row)?,
         Op::ChangeSession { id, change } => change_session(conn, batch, id, change, applied)?,
         Op::DeleteSession(id) => {
@@ -133,21 +122,8 @@ fn apply(conn: &Connection, batch: &Batch, op: &Op, applied: &mut Applied) -> Re
             applied.deleted_owners.extend(owner.map(|owner| (id.clone(), owner)));
             delete_session(conn, id)?;
         }
-        Op::MarkOrphaned(id) => {
-            run(
-                conn,
-                "INSERT OR IGNORE INTO removed (session, seq)
-                 SELECT ?1, (SELECT coalesce(max(seq), 0) FROM event)
-                 WHERE NOT EXISTS (SELECT 1 FROM session WHERE id = ?1)",
-                [id.as_str()],
-            )?;
-        }
-        Op::RequireSession(id) => {
-            let mut statement = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM session WHERE id = ?1)")?;
-            if !statement.query_row([id.as_str()], |row| row.get(0))? {
-                return Err(StoreError::NoSession { id: id.clone() });
-            }
-        }
+        Op::MarkOrphaned(id) => mark_orphaned(conn, id)?,
+        Op::RequireSession(id) => require_session(conn, id)?,
         Op::Message { id, session, json, open, insert } => {
             let turn = turn_of(batch, applied, session);
             message(conn, (id, session), turn, (json, *open), *insert)?;
@@ -156,32 +132,17 @@ fn apply(conn: &Connection, batch: &Batch, op: &Op, applied: &mut Applied) -> Re
             let sql = "UPDATE turn SET error = ?3 WHERE session = ?1 AND number = ?2 AND error IS NOT ?3";
             run(conn, sql, params![session.as_str(), turn_of(batch, applied, session).map(int), error])?;
         }
-        Op::DeleteMessage(id) => {
-            run(conn, "DELETE FROM part WHERE message = ?1", [id.as_str()])?;
-            run(conn, "DELETE FROM inbox WHERE message = ?1", [id.as_str()])?;
-            run(conn, "DELETE FROM message WHERE id = ?1", [id.as_str()])?;
-        }
+        Op::DeleteMessage(id) => delete_message(conn, id)?,
         Op::Part { id, session, message, open, running, json } => {
-            // Most parts are written several times; only a new one needs a position.
-            let sql = "UPDATE part SET open = ?2, running = ?3, json = ?4 WHERE id = ?1";
-            if run(conn, sql, params![id.as_str(), open, running, json])? == 0 {
-                run(
-                    conn,
-                    "INSERT INTO part (id, session, message, open, running, json, position)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, (SELECT coalesce(max(position), 0) + 1 FROM part WHERE message = ?3))",
-                    params![id.as_str(), session.as_str(), message.as_str(), open, running, json],
-                )?;
-            }
+            put_part(conn, (id, session, message), (*open, *running), json)?;
         }
         Op::DeletePart(id) => {
             run(conn, "DELETE FROM part WHERE id = ?1", [id.as_str()])?;
         }
         Op::Share(text) => {
-            run(
-                conn,
-                "INSERT INTO shared (hash, text) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM shared WHERE hash = ?1)",
-                [text.hash(), text.text()],
-            )?;
+            let sql = "INSERT INTO shared (hash, text) SELECT ?1, ?2
+                       WHERE NOT EXISTS (SELECT 1 FROM shared WHERE hash = ?1)";
+            run(conn, sql, [text.hash(), text.text()])?;
         }
         Op::Enqueue(prompt) => {
             applied.turn = turn::enqueue(conn, prompt)?.map(|number| (prompt.session.clone(), number));
@@ -195,13 +156,7 @@ fn apply(conn: &Connection, batch: &Batch, op: &Op, applied: &mut Applied) -> Re
             turn::cancel_queued(conn, turn)?;
             applied.turn = Some((turn.session.clone(), turn.number));
         }
-        Op::TurnEvent(session, state) => {
-            if let Some(number) = turn_of(batch, applied, session) {
-                let (session_id, turn_id) = (session.clone(), TurnId::new(session, number));
-                let body = EventBody::SessionTurn { session_id, turn_id, state: *state };
-                log_new_event(conn, batch, body, applied)?;
-            }
-        }
+        Op::TurnEvent(session, state) => turn_event(conn, batch, session, *state, applied)?,
         Op::SessionData { session, data } => {
             run(conn, "UPDATE session SET data = ?2 WHERE id = ?1", params![session.as_str(), data])?;
         }
@@ -228,14 +183,7 @@ fn apply(conn: &Connection, batch: &Batch, op: &Op, applied: &mut Applied) -> Re
                 log_event(conn, batch, event, json, (None, None), applied)?;
             }
         }
-        Op::Approve(Approval { id, project_id, directory, permission, pattern, created }) => {
-            run(
-                conn,
-                "INSERT INTO approval (id, project, directory, permission, pattern, created)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
-                params![id.as_str(), project_id, directory, permission, pattern, created],
-            )?;
-        }
+        Op::Approve(approval) => approve(conn, approval)?,
         Op::Revoke(approval) => {
             run(conn, "DELETE FROM approval WHERE ?1 IS NULL OR id = ?1", [approval.as_ref().map(ApprovalId::as_str)])?;
         }
@@ -243,30 +191,17 @@ fn apply(conn: &Connection, batch: &Batch, op: &Op, applied: &mut Applied) -> Re
             run(conn, "INSERT OR REPLACE INTO todo (session, json) VALUES (?1, ?2)", params![session.as_str(), json])?;
         }
         Op::Project { id, json } => {
-            run(
-                conn,
-                "INSERT INTO project (id, json) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET json = ?2",
-                params![id, json],
-            )?;
+            let sql = "INSERT INTO project (id, json) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET json = ?2";
+            run(conn, sql, params![id, json])?;
         }
         Op::Record { namespace, key, value, expect, expires } => {
             let value = value.as_deref().map(|json| (json, *expires));
             record(conn, (namespace, key), value, *expect, applied)?;
         }
-        Op::RecordIfChanged { namespace, key, value } => {
-            let mut statement =
-                conn.prepare_cached("SELECT json FROM record WHERE namespace = ?1 AND key = ?2 AND expires IS NULL")?;
-            let known: Option<String> = statement.query_row([namespace, key], |row| row.get(0)).optional()?;
-            if known.as_ref() != Some(value) {
-                record(conn, (namespace, key), Some((value.as_str(), None)), None, applied)?;
-            }
-        }
+        Op::RecordIfChanged { namespace, key, value } => record_if_changed(conn, (namespace, key), value, applied)?,
         Op::Release(lease) => {
-            run(
-                conn,
-                "DELETE FROM lease WHERE session = ?1 AND owner = ?2 AND epoch = ?3",
-                params![lease.session.as_str(), lease.owner, int(lease.epoch)],
-            )?;
+            let sql = "DELETE FROM lease WHERE session = ?1 AND owner = ?2 AND epoch = ?3";
+            run(conn, sql, params![lease.session.as_str(), lease.owner, int(lease.epoch)])?;
         }
         Op::Usage { session, used } => ledger::add(conn, session.as_str(), used)?,
         Op::ChangedFile { session, file } => ledger::count_changed_file(conn, session.as_str(), file)?,
@@ -290,6 +225,96 @@ fn apply(conn: &Connection, batch: &Batch, op: &Op, applied: &mut Applied) -> Re
         Op::Worktree { session, row } => worktree::put(conn, session, row.as_deref())?,
     }
     Ok(())
+}
+
+fn put_status(conn: &Connection, session: &SessionId, json: Option<&str>) -> Result<(), StoreError> {
+    let sql = "INSERT INTO status (session, json) VALUES (?1, ?2) ON CONFLICT (session) DO UPDATE SET json = ?2";
+    match json {
+        Some(json) => run(conn, sql, params![session.as_str(), json])?,
+        None => run(conn, "DELETE FROM status WHERE session = ?1", [session.as_str()])?,
+    };
+    Ok(())
+}
+
+/// Lists a session that is only partly there among the deleted ones, so that the rest is swept.
+fn mark_orphaned(conn: &Connection, id: &SessionId) -> Result<(), StoreError> {
+    let sql = "INSERT OR IGNORE INTO removed (session, seq) SELECT ?1, (SELECT coalesce(max(seq), 0) FROM event)
+               WHERE NOT EXISTS (SELECT 1 FROM session WHERE id = ?1)";
+    run(conn, sql, [id.as_str()]).map(drop)
+}
+
+fn require_session(conn: &Connection, id: &SessionId) -> Result<(), StoreError> {
+    let mut statement = conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM session WHERE id = ?1)")?;
+    if statement.query_row([id.as_str()], |row| row.get(0))? {
+        Ok(())
+    } else {
+        Err(StoreError::NoSession { id: id.clone() })
+    }
+}
+
+fn delete_message(conn: &Connection, id: &MessageId) -> Result<(), StoreError> {
+    for sql in [
+        "DELETE FROM part WHERE message = ?1",
+        "DELETE FROM inbox WHERE message = ?1",
+        "DELETE FROM message WHERE id = ?1",
+    ] {
+        run(conn, sql, [id.as_str()])?;
+    }
+    Ok(())
+}
+
+/// Writes a part's row. Most parts are written several times; only a new one needs a position.
+fn put_part(
+    conn: &Connection,
+    (id, session, message): (&PartId, &SessionId, &MessageId),
+    (open, running): (bool, bool),
+    json: &str,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE part SET open = ?2, running = ?3, json = ?4 WHERE id = ?1";
+    if run(conn, sql, params![id.as_str(), open, running, json])? == 0 {
+        run(
+            conn,
+            "INSERT INTO part (id, session, message, open, running, json, position)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, (SELECT coalesce(max(position), 0) + 1 FROM part WHERE message = ?3))",
+            params![id.as_str(), session.as_str(), message.as_str(), open, running, json],
+        )?;
+    }
+    Ok(())
+}
+
+/// Logs a `session.turn` about the turn that the batch queued or cancelled.
+fn turn_event(
+    conn: &Connection,
+    batch: &Batch,
+    session: &SessionId,
+    state: TurnState,
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    let Some(number) = turn_of(batch, applied, session) else { return Ok(()) };
+    let (session_id, turn_id) = (session.clone(), TurnId::new(session, number));
+    log_new_event(conn, batch, EventBody::SessionTurn { session_id, turn_id, state }, applied)
+}
+
+fn approve(conn: &Connection, approval: &Approval) -> Result<(), StoreError> {
+    let Approval { id, project_id, directory, permission, pattern, created } = approval;
+    let sql = "INSERT INTO approval (id, project, directory, permission, pattern, created)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
+    run(conn, sql, params![id.as_str(), project_id, directory, permission, pattern, created]).map(drop)
+}
+
+fn record_if_changed(
+    conn: &Connection,
+    (namespace, key): (&str, &str),
+    value: &str,
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    let mut statement =
+        conn.prepare_cached("SELECT json FROM record WHERE namespace = ?1 AND key = ?2 AND expires IS NULL")?;
+    let known: Option<String> = statement.query_row([namespace, key], |row| row.get(0)).optional()?;
+    if known.as_deref() == Some(value) {
+        return Ok(());
+    }
+    record(conn, (namespace, key), Some((value, None)), None, applied)
 }
 
 fn put_session(conn: &Connection, row: &SessionRow) -> Result<(), StoreError> {
