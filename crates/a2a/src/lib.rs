@@ -1,0 +1,27 @@
+//! The A2A face: an agent runtime as a service for other agents, in both lines of the protocol (0.3 and 1.0), and a client
+//! of other A2A services.
+//!
+//! * `model`, `event`, `call`, `error`, `principal`: what both lines of the protocol say, in one vocabulary.
+//! * `wire`: the only place that knows how a line or a transport spells it. Pure: bytes in, values out.
+//! * `card`: agent cards and the contracts that they publish. Pure.
+//! * `records`: durable rows of this face, on the store's records.
+//! * `service`: tasks, streams, interrupts and their owners, on any [`AgentRuntime`](api::AgentRuntime).
+//! * `extension`: the methods `opencode.*` and `a2a.interrupt.*`.
+//! * `push`: notifications to webhooks.
+//! * `http`: requests to calls, replies to responses.
+//! * `client`: the other side of the protocol.
+//!
+//! Invariants: a task's row is durable before its prompt goes out. The first terminal state wins. Every access to a task,
+//! session, interrupt or push configuration passes `service::access`. Nothing here reads the environment.
+
+mod call;
+mod error;
+mod event;
+mod model;
+mod principal;
+
+pub use call::{Call, ListRequest, PushAuthentication, PushConfig, Reply, SendOptions, SendRequest, TaskPage};
+pub use error::{Error, ErrorKind};
+pub use event::{Block, Lane, NumberedEvent, StreamMark, TaskEvent};
+pub use model::{Artifact, ArtifactId, Content, Line, Message, Part, Role, Task, TaskState, TaskStatus};
+pub use principal::{Capabilities, Principal};
