@@ -19,9 +19,11 @@ mod error;
 mod event;
 mod model;
 mod principal;
+mod settings;
 
 pub use call::{Call, ListRequest, PushAuthentication, PushConfig, Reply, SendOptions, SendRequest, TaskPage};
 pub use error::{Error, ErrorKind};
 pub use event::{Block, Lane, NumberedEvent, StreamMark, TaskEvent};
 pub use model::{Artifact, ArtifactId, Content, Line, Message, Part, Role, Task, TaskState, TaskStatus};
 pub use principal::{Capabilities, Principal};
+pub use settings::{Backend, ExecutionBoundary, SETTINGS, Setting, SettingError, Settings};
