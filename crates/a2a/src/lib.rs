@@ -15,6 +15,7 @@
 //! session, interrupt or push configuration passes `service::access`. Nothing here reads the environment.
 
 mod call;
+mod credentials;
 mod error;
 mod event;
 mod model;
@@ -22,6 +23,7 @@ mod principal;
 mod settings;
 
 pub use call::{Call, ListRequest, PushAuthentication, PushConfig, Reply, SendOptions, SendRequest, TaskPage};
+pub use credentials::{Credentials, CredentialsError, Scheme};
 pub use error::{Error, ErrorKind};
 pub use event::{Block, Lane, NumberedEvent, StreamMark, TaskEvent};
 pub use model::{Artifact, ArtifactId, Content, Line, Message, Part, Role, Task, TaskState, TaskStatus};
