@@ -71,7 +71,7 @@ pub(crate) const INERT: &[&str] = &[
 ];
 
 /// Top-level keys that only Trefoil has. OpenCode rejects a file with one of them.
-pub(crate) const OWN_KEYS: &[&str] = &["ask", "env", "session", "subagents", "websearch"];
+pub(crate) const OWN_KEYS: &[&str] = &["a2a", "ask", "env", "session", "subagents", "websearch"];
 
 /// Keys of an agent that only Trefoil has. OpenCode would pass them on to the agent's provider.
 pub(crate) const OWN_AGENT_KEYS: &[&str] = &["acp", "budget", "isolation", "only"];

@@ -17,6 +17,10 @@ section! {
     /// The configuration in effect. Its strings may contain secrets, so its `Debug` output reveals nothing.
     Config {
         "$schema": Text,
+        "a2a": Open(&[]) => {
+            /// The settings of the A2A service, which checks them itself.
+            a2a: JsonMap
+        },
         "agent": Map(&Open(AgentConfig::KEYS)) => {
             /// Agents by name.
             agent: IndexMap<String, AgentConfig>

@@ -72,7 +72,7 @@ impl Guard {
             "snapshot" => *value == Json::Bool(true) || self.refuse(key, "switches undo off"),
             "shell" => self.refuse(key, "chooses the program that runs commands"),
             "plugin" => self.refuse(key, "runs code"),
-            "server" => self.refuse(key, "opens the server to others"),
+            "server" | "a2a" => self.refuse(key, "opens the server to others"),
             "enterprise" => self.refuse(key, "redirects what is shared"),
             "default_agent" => self.refuse(key, "replaces the agent that you use, with its rules"),
             "subagent_depth" | "subagents" => self.refuse(key, "raises a limit"),
