@@ -14,10 +14,10 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use transport::secret;
 
 use crate::State;
 use crate::error::Error;
-use crate::transport::secret;
 
 pub use mailbox::{AcpMailbox, MessageHead, StreamError};
 pub use websocket::serve_websocket;
@@ -123,7 +123,7 @@ pub fn options(state: &State) -> AgentOptions {
 /// Starts a connection with the client's `initialize`; returns its id and the response.
 pub async fn connect(state: &Arc<State>, initialize: Bytes) -> Result<(String, Vec<u8>), Error> {
     let permit = state.acp_clients.client_permit()?;
-    let id = secret::generate()?;
+    let id = secret::generate().map_err(Error::internal)?;
     let (to_agent, inbox) = mpsc::channel(1);
     let (sender, response) = oneshot::channel();
     let mailbox = AcpMailbox::new(sender, state.backlog.add_client());

@@ -2,7 +2,6 @@
 
 pub mod flush;
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,24 +15,17 @@ use futures::Stream;
 use futures::stream::BoxStream;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_stream::wrappers::BroadcastStream;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use transport::backlog::ClientBacklog;
+use transport::sse::{self, SseOutput};
 
 use crate::State;
 use crate::error::Error;
 use crate::metrics::SubscriberGuard;
-use crate::transport::backlog::ClientBacklog;
 use flush::StreamHandle;
 
 /// How often a stream sends a heartbeat.
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
-
-/// Small frames are joined up to this size. A stalled client holds one such chunk, with one more waiting behind it.
-const CHUNK_BYTES: usize = 16 << 10;
-
-/// A client that takes nothing for this long is disconnected.
-const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How many of this server's own events may wait for a slow subscriber.
 pub const LIVE_QUEUE: usize = 1024;
@@ -49,8 +41,7 @@ pub enum Envelope {
 
 /// The cursor to resume from: the header of a browser that reconnects, or the query.
 pub fn resume_cursor(headers: &HeaderMap, after: Option<&str>) -> Option<String> {
-    let header = headers.get("last-event-id").and_then(|id| id.to_str().ok());
-    header.or(after).filter(|text| !text.is_empty()).map(str::to_owned)
+    sse::last_event_id(headers).or(after).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 /// Opens a stream of events.
@@ -84,20 +75,12 @@ fn stream_body(
     envelope: Envelope,
     resync_reason: Option<String>,
 ) -> Body {
-    let live = BroadcastStream::new(state.live.subscribe());
-    let mut heartbeat = tokio::time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
-    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stream = SseStream {
         watch,
-        live,
-        heartbeat,
-        closing: Box::pin(CancellationToken::cancelled_owned(state.closing.clone())),
+        live: BroadcastStream::new(state.live.subscribe()),
         scope,
         envelope,
-        client,
-        buffer: Vec::new(),
-        chunks: VecDeque::new(),
-        end: None,
+        output: SseOutput::new(client, &state.closing, HEARTBEAT),
         subscriber: state.metrics.subscriber_opened(),
         handle: state.event_streams.register(),
     };
@@ -108,27 +91,12 @@ fn stream_body(
     Body::from_stream(stream)
 }
 
-/// How a stream ends: with an error, after which official clients reconnect, or as planned, after which they do not.
-#[derive(Debug, Clone, Copy)]
-enum StreamEnd {
-    Planned,
-    Error(&'static str),
-}
-
 struct SseStream {
     watch: BoxStream<'static, WatchItem>,
     live: BroadcastStream<Frame>,
-    heartbeat: Interval,
-    closing: Pin<Box<WaitForCancellationFutureOwned>>,
     scope: WatchScope,
     envelope: Envelope,
-    /// The client that reads.
-    client: Arc<ClientBacklog>,
-    /// Small frames, joined.
-    buffer: Vec<u8>,
-    /// Chunks to send, in order.
-    chunks: VecDeque<Bytes>,
-    end: Option<StreamEnd>,
+    output: SseOutput,
     subscriber: SubscriberGuard,
     handle: StreamHandle,
 }
@@ -155,7 +123,7 @@ impl SseStream {
 
     fn push_data(&mut self, json: &[u8]) {
         for piece in [b"data: ", json, b"\n\n"] {
-            self.buffer.extend_from_slice(piece);
+            self.output.push(piece);
         }
     }
 
@@ -167,29 +135,17 @@ impl SseStream {
         };
         if frame.json().len() > SHARED_BYTES {
             // Large frames are sent from where they are; all subscribers share the bytes.
-            self.flush_buffer();
-            self.chunks.extend(render(frame));
+            self.output.push_shared(render(frame));
         } else {
-            self.buffer.extend_from_slice(&frame.rendered(slot, |frame| render(frame).concat().into()));
+            self.output.push(&frame.rendered(slot, |frame| render(frame).concat().into()));
         }
         // OpenCode closes a directory's stream when it drops the directory's state.
         if self.envelope == Envelope::Plain
             && frame.cursor.is_none()
             && matches!(frame.event().as_deref(), Some(Event { body: EventBody::InstanceDisposed { .. }, .. }))
         {
-            self.end = Some(StreamEnd::Planned);
+            self.output.finish();
         }
-    }
-
-    fn flush_buffer(&mut self) {
-        if !self.buffer.is_empty() {
-            self.chunks.push_back(std::mem::take(&mut self.buffer).into());
-        }
-    }
-
-    /// Whether there is enough to send.
-    fn is_full(&self) -> bool {
-        self.buffer.len() >= CHUNK_BYTES || !self.chunks.is_empty()
     }
 
     /// Whether an event of this server belongs into the stream. None is about a session's work.
@@ -199,43 +155,28 @@ impl SseStream {
 
     /// Takes what is available. A source that is not ready wakes the stream later.
     fn fill(&mut self, context: &mut Context<'_>) {
-        while self.end.is_none() && !self.is_full() {
+        while self.output.has_room() {
             match self.watch.as_mut().poll_next(context) {
                 Poll::Ready(Some(WatchItem::Frame(frame))) => self.push_frame(&frame),
                 Poll::Ready(Some(WatchItem::Resync(reason))) => self.push_resync(reason),
-                Poll::Ready(Some(WatchItem::Lagged)) => {
-                    self.end = Some(StreamEnd::Error("the client reads too slowly"))
-                }
-                Poll::Ready(None) => self.end = Some(StreamEnd::Error("the journal is closed")),
+                Poll::Ready(Some(WatchItem::Lagged)) => self.output.cut("the client reads too slowly"),
+                Poll::Ready(None) => self.output.cut("the journal is closed"),
                 Poll::Pending => break,
             }
         }
-        while self.end.is_none() && !self.is_full() {
+        while self.output.has_room() {
             match Pin::new(&mut self.live).poll_next(context) {
                 Poll::Ready(Some(Ok(frame))) if self.takes_live(&frame) => self.push_frame(&frame),
                 Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(Some(Err(_))) => self.end = Some(StreamEnd::Error("the client reads too slowly")),
-                Poll::Ready(None) => self.end = Some(StreamEnd::Error("the server stops")),
+                Poll::Ready(Some(Err(_))) => self.output.cut("the client reads too slowly"),
+                Poll::Ready(None) => self.output.cut("the server stops"),
                 Poll::Pending => break,
             }
         }
-        if self.end.is_none() && self.heartbeat.poll_tick(context).is_ready() {
+        if self.output.poll_tick(context) {
             self.push_own_event(EventBody::ServerHeartbeat {});
-            // A tick that was due registers no waker, so poll again.
-            let _ = self.heartbeat.poll_tick(context);
         }
-        if self.end.is_none() && std::future::Future::poll(self.closing.as_mut(), context).is_ready() {
-            self.end = Some(StreamEnd::Error("the server stops"));
-        }
-        self.flush_buffer();
-    }
-
-    /// Whether the client has stalled for too long, or the server stops.
-    fn should_close(&mut self, context: &mut Context<'_>) -> bool {
-        let is_late = self.heartbeat.poll_tick(context).is_ready() && self.client.stalled_for() > STALL_TIMEOUT;
-        // A tick that was due registers no waker, so poll again.
-        let _ = self.heartbeat.poll_tick(context);
-        is_late || std::future::Future::poll(self.closing.as_mut(), context).is_ready()
+        self.output.flush(context);
     }
 }
 
@@ -244,31 +185,12 @@ impl Stream for SseStream {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.handle.before_poll(context);
-        if self.chunks.is_empty() {
+        if self.output.is_drained() {
             self.fill(context);
         }
-        let is_drained = self.chunks.is_empty() && self.end.is_none();
+        let is_drained = self.output.is_drained();
         self.handle.after_poll(is_drained, context);
-        if !self.chunks.is_empty() {
-            // One chunk at a time: what waits here is shared by all subscribers, what waits in the connection is not.
-            if self.client.poll_drained(context).is_ready() {
-                return Poll::Ready(self.chunks.pop_front().map(Ok));
-            }
-            if !self.should_close(context) {
-                return Poll::Pending;
-            }
-            self.chunks.clear();
-            self.end = Some(StreamEnd::Error("the client reads too slowly, or the server stops"));
-        }
-        match self.end {
-            None => Poll::Pending,
-            Some(StreamEnd::Planned) => Poll::Ready(None),
-            Some(StreamEnd::Error(why)) => {
-                self.end = Some(StreamEnd::Planned);
-                tracing::debug!(why, "closing an event stream");
-                Poll::Ready(Some(Err(std::io::Error::new(std::io::ErrorKind::ConnectionReset, why))))
-            }
-        }
+        self.output.poll_send(context)
     }
 }
 

@@ -6,20 +6,21 @@
 mod acp_clients;
 mod error;
 mod events;
+mod guard;
 mod metrics;
 mod operation;
 mod routes;
 mod server;
 mod state;
 mod terminal;
-mod transport;
 mod tui;
 
 use api::Json;
 
+pub use guard::Password;
 pub use operation::{Operation, Support};
-pub use server::{Listen, Options, Server, StartError};
-pub use transport::guard::Password;
+pub use server::{Options, Server};
+pub use transport::listen::{Listen, StartError};
 
 use state::State;
 

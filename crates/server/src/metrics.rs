@@ -1,16 +1,14 @@
 //! The server's counters, and their text for Prometheus. Turns are counted from the events that they commit, so the
 //! engine does not know about metrics.
 
-mod process;
-
 use std::collections::HashMap;
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use api::{EventBody, MessageError, Part, SessionId, SessionStatus, Tokens, Usd};
 use indexmap::IndexMap;
+use transport::metrics::{Gauge, GaugeGuard, PrometheusText};
 
 use crate::State;
 
@@ -27,8 +25,8 @@ pub struct Metrics(Arc<Counters>);
 #[derive(Debug)]
 struct Counters {
     started: Instant,
-    connections: AtomicI64,
-    subscribers: AtomicI64,
+    connections: Gauge,
+    subscribers: Gauge,
     delivered: AtomicU64,
     /// By operation; the empty name counts requests that matched none.
     requests: HashMap<&'static str, RequestCounters>,
@@ -62,21 +60,20 @@ enum TurnOutcome {
 const OUTCOME_NAMES: [&str; 3] = ["completed", "failed", "aborted"];
 const TOKEN_KINDS: [&str; 5] = ["input", "output", "reasoning", "cache_read", "cache_write"];
 
-/// Counts an open connection until it is dropped.
-#[derive(Debug)]
-pub struct ConnectionGuard(Arc<Counters>);
-
 /// Counts an open event stream until it is dropped.
 #[derive(Debug)]
-pub struct SubscriberGuard(Arc<Counters>);
+pub struct SubscriberGuard {
+    counters: Arc<Counters>,
+    _open: GaugeGuard,
+}
 
 impl Metrics {
     /// Counters for these operations.
     pub fn new(operations: impl Iterator<Item = &'static str>) -> Self {
         Self(Arc::new(Counters {
             started: Instant::now(),
-            connections: AtomicI64::new(0),
-            subscribers: AtomicI64::new(0),
+            connections: Gauge::default(),
+            subscribers: Gauge::default(),
             delivered: AtomicU64::new(0),
             requests: operations.chain([""]).map(|id| (id, RequestCounters::default())).collect(),
             turns_started: AtomicU64::new(0),
@@ -86,16 +83,14 @@ impl Metrics {
         }))
     }
 
-    /// Counts a connection.
-    pub fn connection_opened(&self) -> ConnectionGuard {
-        self.0.connections.fetch_add(1, Ordering::Relaxed);
-        ConnectionGuard(self.0.clone())
+    /// The open connections.
+    pub fn connections(&self) -> &Gauge {
+        &self.0.connections
     }
 
     /// Counts an event stream.
     pub fn subscriber_opened(&self) -> SubscriberGuard {
-        self.0.subscribers.fetch_add(1, Ordering::Relaxed);
-        SubscriberGuard(self.0.clone())
+        SubscriberGuard { counters: self.0.clone(), _open: self.0.subscribers.open() }
     }
 
     /// Counts a request and its duration.
@@ -121,19 +116,7 @@ impl Metrics {
 impl SubscriberGuard {
     /// Counts an event that was sent to it.
     pub fn count_event(&self) {
-        self.0.delivered.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for ConnectionGuard {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for SubscriberGuard {
-    fn drop(&mut self) {
-        self.0.subscribers.fetch_sub(1, Ordering::Relaxed);
+        self.counters.delivered.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -208,8 +191,8 @@ pub fn render(state: &State) -> String {
         "Time since this server started.",
         counters.started.elapsed().as_secs_f64(),
     );
-    process::render(&mut text);
-    text.0
+    text.process();
+    text.into_string()
 }
 
 impl Counters {
@@ -237,9 +220,8 @@ impl Counters {
             text.sample("trefoil_request_seconds_sum", &labels, read(&requests.micros) as f64 / 1e6);
             text.sample("trefoil_request_seconds_count", &labels, below);
         }
-        let level = |gauge: &AtomicI64| gauge.load(Ordering::Relaxed);
-        text.metric("trefoil_connections", "gauge", "Open connections.", level(&self.connections));
-        text.metric("trefoil_subscribers", "gauge", "Open event streams.", level(&self.subscribers));
+        text.metric("trefoil_connections", "gauge", "Open connections.", self.connections.value());
+        text.metric("trefoil_subscribers", "gauge", "Open event streams.", self.subscribers.value());
         text.metric("trefoil_events_delivered_total", "counter", "Events sent to subscribers.", read(&self.delivered));
         text.metric("trefoil_turns_started_total", "counter", "Turns started.", read(&self.turns_started));
         text.head("trefoil_turns_ended_total", "counter", "Turns ended, by outcome.");
@@ -259,26 +241,6 @@ impl Counters {
     }
 }
 
-/// Text in Prometheus's format. Label values are our own names, so none needs escaping.
-#[derive(Default)]
-struct PrometheusText(String);
-
-impl PrometheusText {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
-        let _ = writeln!(self.0, "{name}{{{labels}}} {value}");
-    }
-
-    fn metric(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
-        self.head(name, kind, help);
-        let _ = writeln!(self.0, "{name} {value}");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,7 +248,7 @@ mod tests {
     fn written(metrics: &Metrics) -> String {
         let mut text = PrometheusText::default();
         metrics.0.render(&mut text);
-        text.0
+        text.into_string()
     }
 
     #[test]

@@ -8,22 +8,22 @@ use std::time::Instant;
 
 use api::{AgentRuntime, Event, EventBody, Frame, Scope};
 use axum::body::Body;
-use axum::http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use axum::http::{HeaderValue, Request, Response, StatusCode, header};
 use engine::Engine;
 use futures::FutureExt as _;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
+use transport::backlog::Backlog;
+use transport::listen::Handler;
+use transport::request_id::{REQUEST_ID, request_id};
 
 use crate::error::Error;
+use crate::guard::Guard;
 use crate::operation::RawRequest;
 use crate::operation::router::Router;
-use crate::transport::backlog::Backlog;
-use crate::transport::guard::Guard;
 use crate::{acp_clients, events, metrics, terminal, tui};
 
 pub(crate) use client_handles::ClientHandles;
-
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The state that handlers share.
 pub struct State {
@@ -67,9 +67,10 @@ impl State {
             self.publish(&scope.directory, &project, tui::warning_toast(message));
         }
     }
+}
 
-    /// Answers a request of a client that may connect.
-    pub(crate) async fn respond(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
+impl Handler for State {
+    async fn respond(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
         let started = Instant::now();
         let (parts, body) = request.into_parts();
         // A trailing slash is ignored, except in `/` itself.
@@ -77,7 +78,7 @@ impl State {
         let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path).to_owned();
         let method = parts.method.clone();
         let origin = parts.headers.get(header::ORIGIN).cloned();
-        let id = request_id(parts.headers.get(&REQUEST_ID));
+        let id = request_id(&parts.headers);
         let mut is_allowed = true;
         let mut operation = "";
         let mut response = if let Some(early_response) = self.guard.check(&parts) {
@@ -114,14 +115,4 @@ impl State {
         tracing::info!(target: "access", id, %method, path, operation, status, micros);
         response
     }
-}
-
-/// The request id that the client sent if it is sane, else a new one.
-fn request_id(given: Option<&HeaderValue>) -> String {
-    let given = given.and_then(|value| value.to_str().ok());
-    let is_sane = |text: &&str| {
-        (1..=128).contains(&text.len())
-            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-    };
-    given.filter(is_sane).map_or_else(|| format!("req_{:016x}", fastrand::u64(..)), str::to_owned)
 }

@@ -16,9 +16,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
+use transport::backlog::{ClientBacklog, WaitingBytes};
+use transport::sse;
 
 use crate::events::HEARTBEAT;
-use crate::transport::backlog::{ClientBacklog, WaitingBytes};
 
 /// Bytes that may wait to be read.
 const MAX_WAITING_BYTES: usize = 1 << 20;
@@ -391,7 +392,7 @@ impl StreamReader {
     async fn next(&mut self) -> Option<Bytes> {
         // The first bytes are sent immediately, so that proxies let the response through.
         if !std::mem::replace(&mut self.has_greeted, true) {
-            return Some(Bytes::from_static(b":\n\n"));
+            return Some(Bytes::from_static(sse::COMMENT));
         }
         loop {
             let changed = self.mailbox.changed.notified();
@@ -408,7 +409,7 @@ impl StreamReader {
                 }
             }
             if timeout(HEARTBEAT, changed).await.is_err() {
-                return Some(Bytes::from_static(b":\n\n"));
+                return Some(Bytes::from_static(sse::COMMENT));
             }
         }
     }
@@ -455,9 +456,9 @@ impl Drop for StreamReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::backlog::Backlog;
     use futures::StreamExt as _;
     use serde_json::{Value, json};
+    use transport::backlog::Backlog;
 
     const SHORT: Duration = Duration::from_millis(20);
     const LONG: Duration = Duration::from_secs(60);

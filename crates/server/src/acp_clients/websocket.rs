@@ -10,9 +10,9 @@ use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt as _, StreamExt as _};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
+use transport::backlog::ClientBacklog;
 
 use crate::State;
-use crate::transport::backlog::ClientBacklog;
 
 /// A client that is silent for this long is pinged.
 const PING_INTERVAL: Duration = Duration::from_secs(30);

@@ -10,10 +10,10 @@ use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt as _, StreamExt as _};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use transport::backlog::ClientBacklog;
 
 use super::Terminal;
 use super::scrollback::ScrollbackRead;
-use crate::transport::backlog::ClientBacklog;
 
 /// The largest message of a client, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;

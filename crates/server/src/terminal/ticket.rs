@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use api::PtyId;
 use indexmap::IndexMap;
+use transport::secret;
 
 use crate::error::Error;
-use crate::transport::secret;
 
 /// How long a ticket is valid.
 pub const TICKET_LIFETIME: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ struct Ticket {
 impl Tickets {
     /// Issues a ticket.
     pub fn issue(&self, pty: &PtyId) -> Result<String, Error> {
-        let ticket = secret::generate()?;
+        let ticket = secret::generate().map_err(Error::internal)?;
         let mut tickets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         tickets.retain(|_, ticket| ticket.expires > now);

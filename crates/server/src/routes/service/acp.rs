@@ -9,12 +9,12 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCod
 use bytes::Bytes;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::json;
+use transport::secret;
 
 use crate::acp_clients::{self, MessageHead, StreamError};
 use crate::error::{Error, RequestPart};
 use crate::operation::request::{NoParams, Request, RequestBody};
 use crate::operation::{Accepted, EventStream, Operation, RawReply, Reply as _, json, operation};
-use crate::transport::secret;
 
 /// The connection of a client over HTTP.
 const CONNECTION_HEADER: HeaderName = HeaderName::from_static("acp-connection-id");
@@ -73,7 +73,7 @@ async fn connect(mut request: Request) -> Result<RawReply<bool>, Error> {
     let state = request.state;
     let client = state.backlog.client_of(&request.parts);
     let permit = state.acp_clients.client_permit()?;
-    let id = header_value(&secret::generate()?);
+    let id = header_value(&secret::generate().map_err(Error::internal)?);
     let mut response = upgrade.max_message_size(MAX_LINE).on_upgrade(async move |socket| {
         let _permit = permit;
         acp_clients::serve_websocket(state, client, socket).await;

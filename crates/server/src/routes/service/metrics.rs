@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Response, header};
 use schemars::{JsonSchema as _, Schema, SchemaGenerator};
+use transport::metrics::CONTENT_TYPE;
 
 use crate::error::Error;
 use crate::metrics;
@@ -25,7 +26,7 @@ impl Reply for PrometheusReply {
 
     fn into_response(self) -> Response<Body> {
         let mut response = Response::new(Body::from(self.0));
-        let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+        let kind = HeaderValue::from_static(CONTENT_TYPE);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response
     }

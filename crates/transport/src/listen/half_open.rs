@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-use crate::transport::peer;
+use crate::peer;
 
 /// How often to check whether a client that sends nothing more still waits: nothing tells us when it leaves.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -12,7 +12,7 @@ const MAX_PER_STRANGER: usize = 1024;
 
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Origin {
+pub enum ConnectionOrigin {
     /// A process of our own user.
     OwnUser,
     /// A process of another user of this machine.
@@ -23,7 +23,7 @@ pub enum Origin {
     Remote(IpAddr),
 }
 
-impl Origin {
+impl ConnectionOrigin {
     /// Another machine, by its address. A machine has as many IPv6 addresses as it likes, so all of a /64 network count
     /// as one.
     pub fn remote(address: IpAddr) -> Self {
@@ -37,7 +37,7 @@ impl Origin {
 /// The open connections of a server. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimits {
-    open: Arc<Mutex<HashMap<Origin, usize>>>,
+    open: Arc<Mutex<HashMap<ConnectionOrigin, usize>>>,
     /// The most connections, and the most that all strangers together may have.
     max: usize,
     max_strangers: usize,
@@ -47,7 +47,7 @@ pub struct ConnectionLimits {
 #[derive(Debug)]
 pub struct ConnectionPermit {
     limits: ConnectionLimits,
-    origin: Origin,
+    origin: ConnectionOrigin,
 }
 
 impl ConnectionLimits {
@@ -58,13 +58,13 @@ impl ConnectionLimits {
     }
 
     /// Admits a connection if there is room for its origin.
-    pub fn try_acquire(&self, origin: Origin) -> Option<ConnectionPermit> {
+    pub fn try_acquire(&self, origin: ConnectionOrigin) -> Option<ConnectionPermit> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = open.values().sum();
-        let ours = open.get(&Origin::OwnUser).copied().unwrap_or(0);
+        let ours = open.get(&ConnectionOrigin::OwnUser).copied().unwrap_or(0);
         let own = open.get(&origin).copied().unwrap_or(0);
         let stranger_fits = all - ours < self.max_strangers && own < MAX_PER_STRANGER.min(self.max_strangers);
-        if all >= self.max || (origin != Origin::OwnUser && !stranger_fits) {
+        if all >= self.max || (origin != ConnectionOrigin::OwnUser && !stranger_fits) {
             return None;
         }
         *open.entry(origin).or_default() += 1;
@@ -88,7 +88,7 @@ impl Drop for ConnectionPermit {
 mod tests {
     use super::*;
 
-    fn fill(limits: &ConnectionLimits, origin: Origin) -> Vec<ConnectionPermit> {
+    fn fill(limits: &ConnectionLimits, origin: ConnectionOrigin) -> Vec<ConnectionPermit> {
         std::iter::from_fn(|| limits.try_acquire(origin)).collect()
     }
 
@@ -97,36 +97,36 @@ mod tests {
         let limits = ConnectionLimits::new(1 << 20);
         let mut taken: Vec<Vec<ConnectionPermit>> = Vec::new();
         for (origin, most) in [
-            (Origin::OtherUser(65534), MAX_PER_STRANGER),
-            (Origin::OtherUser(65534), 0),
-            (Origin::Unknown, MAX_PER_STRANGER),
-            (Origin::remote("10.0.0.1".parse().unwrap()), MAX_PER_STRANGER),
-            (Origin::remote("10.0.0.2".parse().unwrap()), 0),
-            (Origin::OtherUser(0), 0),
+            (ConnectionOrigin::OtherUser(65534), MAX_PER_STRANGER),
+            (ConnectionOrigin::OtherUser(65534), 0),
+            (ConnectionOrigin::Unknown, MAX_PER_STRANGER),
+            (ConnectionOrigin::remote("10.0.0.1".parse().unwrap()), MAX_PER_STRANGER),
+            (ConnectionOrigin::remote("10.0.0.2".parse().unwrap()), 0),
+            (ConnectionOrigin::OtherUser(0), 0),
         ] {
             taken.push(fill(&limits, origin));
             assert_eq!(taken.last().unwrap().len(), most, "{origin:?}");
         }
-        let ours = fill(&limits, Origin::OwnUser);
+        let ours = fill(&limits, ConnectionOrigin::OwnUser);
         assert_eq!(ours.len(), MAX_CONNECTIONS - 3 * MAX_PER_STRANGER);
         drop(taken);
-        assert_eq!(fill(&limits, Origin::OwnUser).len(), 3 * MAX_PER_STRANGER);
+        assert_eq!(fill(&limits, ConnectionOrigin::OwnUser).len(), 3 * MAX_PER_STRANGER);
         drop(ours);
-        assert!(limits.try_acquire(Origin::OtherUser(1)).is_some());
+        assert!(limits.try_acquire(ConnectionOrigin::OtherUser(1)).is_some());
         assert!(limits.open.lock().unwrap().is_empty(), "closed connections are forgotten");
     }
 
     #[test]
     fn a_low_descriptor_limit_is_shared_too() {
         let limits = ConnectionLimits::new(100);
-        let strangers = fill(&limits, Origin::OtherUser(1));
+        let strangers = fill(&limits, ConnectionOrigin::OtherUser(1));
         assert_eq!(strangers.len(), 75);
-        assert_eq!(fill(&limits, Origin::OwnUser).len(), 25);
+        assert_eq!(fill(&limits, ConnectionOrigin::OwnUser).len(), 25);
     }
 
     #[test]
     fn an_ipv6_network_counts_as_one_machine() {
-        let of = |text: &str| Origin::remote(text.parse().unwrap());
+        let of = |text: &str| ConnectionOrigin::remote(text.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));

@@ -1,30 +1,35 @@
-//! Sockets: where the server listens, how many connections it accepts, and how they end.
+//! Sockets: where a server listens, how many connections it accepts, and how they end.
 
+mod address;
 mod half_open;
 mod limits;
 
 use std::convert::Infallible;
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::Request;
+use axum::http::request::Parts;
+use axum::http::{Request, Response};
 use futures::FutureExt as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixListener};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::State;
-use crate::transport::backlog::CountedBody;
-use crate::transport::peer;
+use crate::backlog::{Backlog, ClientBacklog, CountedBody};
+use crate::metrics::Gauge;
+use crate::peer;
 use half_open::{HalfOpenStream, PendingResponses, TrackedBody};
-use limits::{ConnectionLimits, Origin};
+use limits::ConnectionLimits;
+
+pub use address::{Bound, Listen, StartError};
+pub use limits::ConnectionOrigin;
 
 /// How long a client may take to send the head of its first or next request.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
@@ -42,10 +47,6 @@ const RESERVED_DESCRIPTORS: u64 = 256;
 const FULL_RESPONSE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// The answer to another user of this machine, and to a client that closed its connection before it was identified.
-const FORBIDDEN_BODY: &str = "{\"name\":\"Forbidden\",\"data\":{\"message\":\"This server belongs to another user of this \
-    machine, or it cannot tell who you are; start it with --password to share it\"}}";
-
 /// A listening socket.
 pub enum Socket {
     /// On a TCP address.
@@ -54,37 +55,61 @@ pub enum Socket {
     Unix(UnixListener, PathBuf),
 }
 
-/// Listens on a path. Replaces a socket that nobody serves any more, and leaves anything else alone.
-pub fn bind_unix(path: &Path) -> std::io::Result<Socket> {
-    if let Ok(existing) = std::fs::symlink_metadata(path) {
-        let in_use = || std::os::unix::net::UnixStream::connect(path).is_ok();
-        if !existing.file_type().is_socket() || in_use() {
-            return Err(std::io::ErrorKind::AddrInUse.into());
-        }
-        std::fs::remove_file(path)?;
+/// Answers requests.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers a request of a client that may connect. The request's extensions have its [`ConnectionInfo`].
+    fn respond(self: Arc<Self>, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// The settings of a server that accepts connections.
+#[derive(Debug)]
+pub struct AcceptOptions {
+    /// Stops the server when it is cancelled.
+    pub closing: CancellationToken,
+    /// The bytes that wait for its clients.
+    pub backlog: Backlog,
+    /// Counts its open connections.
+    pub connections: Gauge,
+    /// The JSON that a client gets whose user is another one, or unknown. `None` if everybody may connect, because the
+    /// handler asks for credentials.
+    pub stranger_refusal: Option<&'static str>,
+    /// How many descriptors this process may have open, for any purpose.
+    pub descriptor_limit: u64,
+}
+
+/// The connection that a request came on.
+#[derive(Debug, Clone)]
+pub struct ConnectionInfo {
+    /// The bytes that wait for its client.
+    pub client: Arc<ClientBacklog>,
+    /// Who is at the other end.
+    pub origin: ConnectionOrigin,
+}
+
+impl ConnectionInfo {
+    /// The connection of a request that [`accept`] has passed on.
+    pub fn of(request: &Parts) -> Option<&Self> {
+        request.extensions.get()
     }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(Socket::Unix(listener, path.to_owned()))
 }
 
 /// Accepts connections until the server stops, then lets them finish.
-pub async fn accept(state: Arc<State>, socket: Socket) {
+pub async fn accept<H: Handler>(socket: Socket, options: AcceptOptions, handler: Arc<H>) {
     let connections = TaskTracker::new();
-    let limit = exec::descriptor_limit();
+    let limit = options.descriptor_limit;
     let max_descriptor = limit - RESERVED_DESCRIPTORS.min(limit / 2);
     let limits = ConnectionLimits::new(max_descriptor);
     let own_user = rustix::process::getuid().as_raw();
     let mut was_refused = false;
     loop {
-        let accepted = state.closing.run_until_cancelled(next_connection(&socket, own_user)).await;
+        let accepted = options.closing.run_until_cancelled(next_connection(&socket, own_user)).await;
         let Some(accepted) = accepted else { break };
         match accepted {
             Ok(Connection { mut stream, descriptor, origin, responses }) => {
                 // Decided before anything that the client sent is read, and without keeping the connection.
-                if state.guard.password.is_none() && origin != Origin::OwnUser {
+                if let Some(refusal) = options.stranger_refusal.filter(|_| origin != ConnectionOrigin::OwnUser) {
                     tracing::debug!(?origin, "refusing a connection of another user");
-                    let _ = stream.write_all(&forbidden()).now_or_never();
+                    let _ = stream.write_all(&forbidden(refusal)).now_or_never();
                     continue;
                 }
                 // The system hands out the lowest free descriptor, so its number tells how many are in use for any
@@ -99,10 +124,12 @@ pub async fn accept(state: Arc<State>, socket: Socket) {
                     let _ = stream.write_all(FULL_RESPONSE).now_or_never();
                     continue;
                 };
-                let state = state.clone();
+                let info = ConnectionInfo { client: options.backlog.add_client(), origin };
+                let served = serve_connection(handler.clone(), info, stream, responses, options.closing.clone());
+                let open = options.connections.open();
                 connections.spawn(async move {
-                    serve_connection(state, stream, responses).await;
-                    drop(permit);
+                    served.await;
+                    drop((open, permit));
                 });
             }
             Err(error) => {
@@ -120,9 +147,9 @@ pub async fn accept(state: Arc<State>, socket: Socket) {
     }
 }
 
-fn forbidden() -> Vec<u8> {
+fn forbidden(json: &str) -> Vec<u8> {
     let head = "HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length";
-    format!("{head}: {}\r\n\r\n{FORBIDDEN_BODY}", FORBIDDEN_BODY.len()).into_bytes()
+    format!("{head}: {}\r\n\r\n{json}", json.len()).into_bytes()
 }
 
 /// Logs once when connections start to be refused, not for each of them.
@@ -142,7 +169,7 @@ struct Connection {
     /// Its descriptor's number.
     descriptor: u64,
     /// Who is at the other end.
-    origin: Origin,
+    origin: ConnectionOrigin,
     /// Its responses that are not sent yet.
     responses: Arc<PendingResponses>,
 }
@@ -151,32 +178,33 @@ struct Connection {
 async fn next_connection(socket: &Socket, own_user: u32) -> std::io::Result<Connection> {
     let responses = Arc::<PendingResponses>::default();
     let number = |fd: RawFd| u64::try_from(fd).unwrap_or(0);
-    let origin_of = |user: u32| if user == own_user { Origin::OwnUser } else { Origin::OtherUser(user) };
+    let origin_of =
+        |user: u32| if user == own_user { ConnectionOrigin::OwnUser } else { ConnectionOrigin::OtherUser(user) };
     match socket {
         Socket::Tcp(listener) => loop {
             let (stream, peer) = listener.accept().await?;
             // These fail if the client is already gone, which is no fault of the listener.
             let (Ok(()), Ok(own)) = (stream.set_nodelay(true), stream.local_addr()) else { continue };
             let origin = if !peer.ip().to_canonical().is_loopback() {
-                Origin::remote(peer.ip())
+                ConnectionOrigin::remote(peer.ip())
             } else {
                 // While we are connected, nobody else can have the peer's address. After a reset whoever is found there
                 // may have come later.
                 let user = peer::user(peer, own).filter(|_| is_connected(&stream));
-                user.map_or(Origin::Unknown, origin_of)
+                user.map_or(ConnectionOrigin::Unknown, origin_of)
             };
             let descriptor = number(stream.as_raw_fd());
             let stream: Box<dyn ByteStream> = match origin {
-                Origin::OwnUser | Origin::OtherUser(_) => {
+                ConnectionOrigin::OwnUser | ConnectionOrigin::OtherUser(_) => {
                     Box::new(HalfOpenStream::new(stream, peer, own, responses.clone()))
                 }
-                Origin::Unknown | Origin::Remote(_) => Box::new(stream),
+                ConnectionOrigin::Unknown | ConnectionOrigin::Remote(_) => Box::new(stream),
             };
             return Ok(Connection { stream, descriptor, origin, responses });
         },
         Socket::Unix(listener, _) => {
             let (stream, _) = listener.accept().await?;
-            let origin = stream.peer_cred().map_or(Origin::Unknown, |peer| origin_of(peer.uid()));
+            let origin = stream.peer_cred().map_or(ConnectionOrigin::Unknown, |peer| origin_of(peer.uid()));
             let descriptor = number(stream.as_raw_fd());
             Ok(Connection { stream: Box::new(stream), descriptor, origin, responses })
         }
@@ -187,20 +215,22 @@ fn is_connected(stream: &tokio::net::TcpStream) -> bool {
     stream.peer_addr().is_ok() && matches!(stream.take_error(), Ok(None))
 }
 
-async fn serve_connection(state: Arc<State>, stream: Box<dyn ByteStream>, responses: Arc<PendingResponses>) {
-    let _open = state.metrics.connection_opened();
-    let closing = state.closing.clone();
-    let client = state.backlog.add_client();
-    let service = service_fn({
-        let client = client.clone();
-        move |request: Request<hyper::body::Incoming>| {
-            let (state, client, pending) = (state.clone(), client.clone(), responses.begin());
-            async move {
-                let mut request = request.map(Body::new);
-                request.extensions_mut().insert(client.clone());
-                let response = state.respond(request).await;
-                Ok::<_, Infallible>(response.map(|body| TrackedBody::new(CountedBody::new(body, &client), pending)))
-            }
+async fn serve_connection<H: Handler>(
+    handler: Arc<H>,
+    info: ConnectionInfo,
+    stream: Box<dyn ByteStream>,
+    responses: Arc<PendingResponses>,
+    closing: CancellationToken,
+) {
+    let client = info.client.clone();
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+        let (handler, info, pending) = (handler.clone(), info.clone(), responses.begin());
+        async move {
+            let client = info.client.clone();
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(info);
+            let response = handler.respond(request).await;
+            Ok::<_, Infallible>(response.map(|body| TrackedBody::new(CountedBody::new(body, &client), pending)))
         }
     });
     let mut http = http1::Builder::new();

@@ -5,6 +5,7 @@
 //! A client that keeps reading is never disconnected, however much there is to read: only unread bytes must not pile up.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,6 +18,8 @@ use bytes::Bytes;
 use futures::task::AtomicWaker;
 use http_body::{Frame, SizeHint};
 use tokio_util::sync::CancellationToken;
+
+use crate::listen::ConnectionInfo;
 
 /// Bytes that may wait for all clients together.
 pub const MAX_WAITING_BYTES: usize = 12 << 20;
@@ -55,6 +58,18 @@ pub struct WaitingBytes {
     bytes: usize,
 }
 
+impl fmt::Debug for Backlog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backlog").field("waiting", &self.waiting()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ClientBacklog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBacklog").field("waiting", &self.waiting()).finish_non_exhaustive()
+    }
+}
+
 impl Default for Backlog {
     fn default() -> Self {
         Self::new(MAX_WAITING_BYTES, SLOW_AFTER)
@@ -90,7 +105,7 @@ impl Backlog {
 
     /// The client that sent a request.
     pub fn client_of(&self, request: &Parts) -> Arc<ClientBacklog> {
-        request.extensions.get::<Arc<ClientBacklog>>().cloned().unwrap_or_else(|| self.add_client())
+        ConnectionInfo::of(request).map_or_else(|| self.add_client(), |connection| connection.client.clone())
     }
 
     /// Bytes that wait for all clients.
