@@ -46,7 +46,7 @@ pub use ask::{
 pub use caller::{Caller, CallerCapabilities};
 pub use catalog::{
     Capabilities, Cost, CostTier, Limit, Modalities, Model, ModelApi, ModelStatus, Project, ProjectCommands,
-    ProjectIcon, ProjectTime, Provider, ProviderSource,
+    ProjectIcon, ProjectTime, Provider, ProviderCatalog, ProviderSource,
 };
 pub use catalog_host::CatalogHost;
 pub use credential::{ApiCredential, Credential, OAuthCredential, WellKnownCredential};

@@ -2,7 +2,7 @@
 
 use api::{
     Agent, CatalogHost, Command, HostError, HostFuture, Json, McpAuthorization, McpConfig, McpResource, McpStatus,
-    ModelRef, Project, Provider, Scope, SessionId, Skill,
+    ModelRef, Project, Provider, ProviderCatalog, Scope, SessionId, Skill,
 };
 use indexmap::IndexMap;
 use reqwest::Method;
@@ -54,6 +54,10 @@ impl CatalogHost for Client {
             let known: ProvidersResponse = self.get(scope, &["config", "providers"]).fetch().await?;
             Ok(known.providers)
         })
+    }
+
+    fn provider_catalog<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ProviderCatalog> {
+        Box::pin(async { self.get(scope, &["provider"]).fetch().await })
     }
 
     fn default_model<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ModelRef> {

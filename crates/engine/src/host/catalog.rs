@@ -2,7 +2,7 @@
 
 use api::{
     Agent, CatalogHost, Command, HostFuture, Json, McpAuthorization, McpConfig, McpResource, McpStatus, ModelRef,
-    Project, Provider, Scope, SessionId, Skill,
+    Project, Provider, ProviderCatalog, Scope, SessionId, Skill,
 };
 use indexmap::IndexMap;
 
@@ -37,6 +37,10 @@ impl CatalogHost for Engine {
 
     fn providers<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Provider>> {
         Box::pin(async { Ok(self.inner.providers(&*self.current_at(scope).await).await) })
+    }
+
+    fn provider_catalog<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ProviderCatalog> {
+        Box::pin(async { Ok(self.inner.provider_catalog(&*self.current_at(scope).await).await) })
     }
 
     fn default_model<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ModelRef> {
