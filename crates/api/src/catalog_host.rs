@@ -26,6 +26,8 @@ pub trait CatalogHost: Send + Sync {
     fn default_model<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ModelRef>;
     /// Returns the configuration in effect, as JSON.
     fn config<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Json>;
+    /// Returns the known projects, that of the scope included.
+    fn projects<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Project>>;
     /// Returns the project of the scope.
     fn project<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Project>;
 

@@ -47,7 +47,7 @@ pub struct CreateSession {
     pub metadata: Option<JsonMap>,
     /// Its own permission rules.
     pub permission: Option<Ruleset>,
-    /// Its workspace.
+    /// Its workspace, if not the scope's. The directory stays that of the scope.
     #[serde(rename = "workspaceID")]
     pub workspace_id: Option<String>,
 }

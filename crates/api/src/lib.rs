@@ -101,6 +101,7 @@ pub use tree::{
 };
 pub use turn::{Delivery, ListTurns, Submitted, Turn, TurnId, TurnPage, TurnState, TurnTime};
 pub use workspace::{
-    Branches, CreateWorkspace, DiffBase, FilePatch, LinkedWorktree, PartialList, Workspace, WorktreeRemoval,
+    Branches, CreateLinkedWorktree, CreateWorkspace, DiffBase, FilePatch, LinkedWorktree, PartialList, Workspace,
+    WorktreeRemoval,
 };
 pub use workspace_host::{ContentKind, FileContent, FileNode, FileStatus, FindTextMatch, WorkspaceHost};

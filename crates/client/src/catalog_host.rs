@@ -68,6 +68,10 @@ impl CatalogHost for Client {
         Box::pin(async { self.get(scope, &["config"]).fetch().await })
     }
 
+    fn projects<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Project>> {
+        Box::pin(async { self.get(scope, &["project"]).fetch().await })
+    }
+
     fn project<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Project> {
         Box::pin(async { self.get(scope, &["project", "current"]).fetch().await })
     }

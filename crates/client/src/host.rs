@@ -156,7 +156,9 @@ impl Host for Client {
         Arc::new(Client::with_caller(self, caller))
     }
 
-    fn create_session<'a>(&'a self, scope: &'a Scope, input: CreateSession) -> HostFuture<'a, Session> {
+    fn create_session<'a>(&'a self, scope: &'a Scope, mut input: CreateSession) -> HostFuture<'a, Session> {
+        // A server that does not use workspaces itself ignores the one in the scope, but keeps this.
+        input.workspace_id = input.workspace_id.or_else(|| scope.workspace.clone());
         Box::pin(async move { self.fetch_session(self.post(scope, &["session"], &wire::body(&input)?)).await })
     }
 

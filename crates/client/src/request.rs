@@ -111,6 +111,14 @@ impl ApiRequest<'_> {
         Ok(())
     }
 
+    /// Sends a request that is answered with whether it was done.
+    pub async fn perform(&self) -> Result<(), HostError> {
+        if self.fetch::<bool>().await? {
+            return Ok(());
+        }
+        Err(HostError::Conflict(format!("{} was not done, and the server does not say why", self.line())))
+    }
+
     /// Like [`execute`](Self::execute), for a request that starts a turn and may be sent twice.
     pub async fn execute_with_retry(&self) -> Result<(), HostError> {
         self.with_retry(|| self.response()).await?;

@@ -62,13 +62,16 @@ impl Host for Engine {
         Arc::new(Engine::with_caller(self, caller))
     }
 
-    fn create_session<'a>(&'a self, scope: &'a Scope, input: CreateSession) -> HostFuture<'a, Session> {
+    fn create_session<'a>(&'a self, scope: &'a Scope, mut input: CreateSession) -> HostFuture<'a, Session> {
         Box::pin(async move {
             self.require(Right::Work)?;
             if let Some(parent) = &input.parent_id {
                 self.check(parent, Right::Work)?;
             }
-            self.inner.create(&self.caller, scope, input).await
+            let Some(workspace) = &scope.workspace else { return self.inner.create(&self.caller, scope, input).await };
+            let scope = Scope::new(self.directory_of_workspace(scope, workspace)?);
+            input.workspace_id.get_or_insert_with(|| workspace.clone());
+            self.inner.create(&self.caller, &scope, input).await
         })
     }
 

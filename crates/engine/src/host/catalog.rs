@@ -51,6 +51,10 @@ impl CatalogHost for Engine {
         Box::pin(async { Ok(self.current_at(scope).await.loaded.raw.clone()) })
     }
 
+    fn projects<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Project>> {
+        Box::pin(async { self.known_projects(scope) })
+    }
+
     fn project<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Project> {
         Box::pin(async { self.inner.project_of(&self.at(scope)) })
     }
