@@ -105,6 +105,18 @@ pub struct Provider {
     pub models: IndexMap<String, Model>,
 }
 
+/// The providers that a host knows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub struct ProviderCatalog {
+    /// All of them, each with its models.
+    pub all: Vec<Provider>,
+    /// The default model of each.
+    pub default: IndexMap<String, String>,
+    /// The ids of those that can be used.
+    pub connected: Vec<String>,
+}
+
 /// A model's release stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

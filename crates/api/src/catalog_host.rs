@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 
 use crate::{
     Agent, Command, HostFuture, Json, McpAuthorization, McpConfig, McpResource, McpStatus, ModelRef, Project, Provider,
-    Scope, SessionId, Skill,
+    ProviderCatalog, Scope, SessionId, Skill,
 };
 
 /// What a directory offers to its sessions.
@@ -20,10 +20,14 @@ pub trait CatalogHost: Send + Sync {
     fn skills<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Skill>>;
     /// Returns the usable providers, each with its models.
     fn providers<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Provider>>;
+    /// Returns all known providers, the default model of each, and which can be used.
+    fn provider_catalog<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ProviderCatalog>;
     /// Returns the model for prompts that name none.
     fn default_model<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ModelRef>;
     /// Returns the configuration in effect, as JSON.
     fn config<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Json>;
+    /// Returns the known projects, that of the scope included.
+    fn projects<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Project>>;
     /// Returns the project of the scope.
     fn project<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Project>;
 

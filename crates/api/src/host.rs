@@ -8,11 +8,11 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Budget, BudgetState, Caller, CancelResult, CatalogHost, CommandInput, Cursor, Delivery, HostFuture, IdStamp,
-    JsonMap, ListTurns, McpConfig, MessageId, MessageWithParts, PermissionId, PermissionReply, PermissionRequest,
-    PromptInput, QuestionId, QuestionRequest, Ruleset, Scope, Session, SessionId, SessionModel, SessionStatus,
-    ShellInput, SteerInput, Submitted, SummarizeInput, Timestamp, Todo, Tree, Turn, TurnId, TurnPage, WatchItem,
-    WatchScope, WorkspaceHost, Worktree, WorktreeDiff,
+    Budget, BudgetState, Caller, CancelResult, CatalogHost, CommandInput, Cursor, Delivery, FileDiff, HostFuture,
+    IdStamp, JsonMap, ListTurns, McpConfig, MessageId, MessageWithParts, PartId, PermissionId, PermissionReply,
+    PermissionRequest, PromptInput, QuestionId, QuestionRequest, Ruleset, Scope, Session, SessionId, SessionModel,
+    SessionStatus, ShellInput, SteerInput, Submitted, SummarizeInput, Timestamp, Todo, Tree, Turn, TurnId, TurnPage,
+    WatchItem, WatchScope, WorkspaceHost, Worktree, WorktreeDiff,
 };
 
 /// What a host can do beyond OpenCode's API.
@@ -47,7 +47,7 @@ pub struct CreateSession {
     pub metadata: Option<JsonMap>,
     /// Its own permission rules.
     pub permission: Option<Ruleset>,
-    /// Its workspace.
+    /// Its workspace, if not the scope's. The directory stays that of the scope.
     #[serde(rename = "workspaceID")]
     pub workspace_id: Option<String>,
 }
@@ -136,6 +136,16 @@ pub trait Host: Send + Sync {
     fn children<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Vec<Session>>;
     /// Copies a session, whole or up to (not including) a message.
     fn fork_session<'a>(&'a self, id: &'a SessionId, before: Option<MessageId>) -> HostFuture<'a, Session>;
+    /// Publishes a session; its `share` then has the address.
+    fn share<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Session>;
+    /// Stops publishing a session. One that is not published stays as it is.
+    fn unshare<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Session>;
+    /// Takes a session and its files back to before a message, or a part of it. The next prompt makes that final.
+    fn revert<'a>(&'a self, id: &'a SessionId, message: MessageId, part: Option<PartId>) -> HostFuture<'a, Session>;
+    /// Undoes a revert that is not final yet.
+    fn unrevert<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Session>;
+    /// Returns the files that a session changed, or of these the ones that changed in answer to a user message.
+    fn session_diff<'a>(&'a self, id: &'a SessionId, message: Option<&'a MessageId>) -> HostFuture<'a, Vec<FileDiff>>;
     /// Returns the status of every session that is not idle.
     fn statuses<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, IndexMap<SessionId, SessionStatus>>;
     /// Sets the MCP servers that a session brings in addition to those of its directory; its subagents use them too.

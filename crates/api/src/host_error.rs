@@ -51,7 +51,10 @@ pub enum HostError {
     /// A time limit passed. It may have been done all the same.
     #[error("{0}")]
     Late(String),
-    /// An upstream server refused it for a reason that no other variant stands for.
+    /// Too many calls are in progress. Nothing was sent; the same call may succeed later.
+    #[error("{0}")]
+    Overloaded(String),
+    /// An upstream server refused it, and no other variant says as much as the status.
     #[error("{message}")]
     Upstream {
         /// The HTTP status of its response.
@@ -59,6 +62,9 @@ pub enum HostError {
         /// What happened.
         message: String,
     },
+    /// The response of an upstream server cannot be used: it is not JSON, has another shape, or is too large.
+    #[error("{0}")]
+    Payload(String),
     /// The disk or the database is full.
     #[error("{0}")]
     Full(String),
@@ -78,9 +84,16 @@ impl HostError {
 
     /// Whether the same call may succeed later although nobody does anything about it.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::Late(_))
+        match self {
+            Self::Unavailable(_) | Self::Late(_) | Self::Overloaded(_) => true,
+            Self::Upstream { status, .. } => TRANSIENT_STATUSES.contains(status),
+            _ => false,
+        }
     }
 }
+
+/// Timed out, too many requests, and what proxies answer while a server cannot be reached.
+const TRANSIENT_STATUSES: [u16; 5] = [408, 429, 502, 503, 504];
 
 fn hint(known: &[String]) -> String {
     if known.is_empty() { String::new() } else { format!(". Known: {}", known.join(", ")) }
@@ -103,7 +116,12 @@ mod tests {
             (HostError::Unsupported("This"), false),
             (HostError::Unavailable(text()), true),
             (HostError::Late(text()), true),
+            (HostError::Overloaded(text()), true),
+            (HostError::Upstream { status: 401, message: text() }, false),
+            (HostError::Upstream { status: 429, message: text() }, true),
             (HostError::Upstream { status: 500, message: text() }, false),
+            (HostError::Upstream { status: 503, message: text() }, true),
+            (HostError::Payload(text()), false),
             (HostError::Full(text()), false),
             (HostError::Failed(text()), false),
         ] {

@@ -46,7 +46,7 @@ pub use ask::{
 pub use caller::{Caller, CallerCapabilities};
 pub use catalog::{
     Capabilities, Cost, CostTier, Limit, Modalities, Model, ModelApi, ModelStatus, Project, ProjectCommands,
-    ProjectIcon, ProjectTime, Provider, ProviderSource,
+    ProjectIcon, ProjectTime, Provider, ProviderCatalog, ProviderSource,
 };
 pub use catalog_host::CatalogHost;
 pub use credential::{ApiCredential, Credential, OAuthCredential, WellKnownCredential};
@@ -101,6 +101,7 @@ pub use tree::{
 };
 pub use turn::{Delivery, ListTurns, Submitted, Turn, TurnId, TurnPage, TurnState, TurnTime};
 pub use workspace::{
-    Branches, CreateWorkspace, DiffBase, FilePatch, LinkedWorktree, PartialList, Workspace, WorktreeRemoval,
+    Branches, CreateLinkedWorktree, CreateWorkspace, DiffBase, FilePatch, LinkedWorktree, PartialList, Workspace,
+    WorktreeRemoval,
 };
 pub use workspace_host::{ContentKind, FileContent, FileNode, FileStatus, FindTextMatch, WorkspaceHost};

@@ -5,7 +5,8 @@
 pub struct Scope {
     /// The directory, absolute.
     pub directory: String,
-    /// The workspace, if workspaces are in use.
+    /// The workspace, if workspaces are in use. [`workspace_directory`](crate::WorkspaceHost::workspace_directory) leads
+    /// to its directory, where a session that is created in this scope works.
     pub workspace: Option<String>,
 }
 

@@ -66,6 +66,16 @@ impl LinkedWorktree {
     pub const BRANCH_PREFIX: &'static str = "opencode/";
 }
 
+/// The properties of a new linked worktree.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CreateLinkedWorktree {
+    /// Its name; its folder and its branch use it. The host chooses one that is free.
+    pub name: Option<String>,
+    /// A command to run in it once its files are there.
+    pub start_command: Option<String>,
+}
+
 /// The result of removing a linked worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorktreeRemoval {
@@ -108,11 +118,13 @@ impl Workspace {
 }
 
 /// The properties of a new workspace.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CreateWorkspace {
     /// Its id, if the client chose one.
     pub id: Option<String>,
     /// Its kind.
+    #[serde(rename = "type")]
     pub kind: String,
     /// Its branch; created if it does not exist.
     pub branch: Option<String>,

@@ -1,10 +1,10 @@
-//! The contract about the files of a directory.
+//! The contract about the files of a directory, and about the other working trees of its project.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::schema::shape;
-use crate::{FileDiffStatus, HostFuture, Scope};
+use crate::{CreateLinkedWorktree, CreateWorkspace, FileDiffStatus, HostFuture, LinkedWorktree, Scope, Workspace};
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -90,7 +90,7 @@ pub struct FindTextMatch {
     pub matches: Vec<(u64, u64)>,
 }
 
-/// The files of a directory, on the machine of the host.
+/// The files of a directory and the working trees of its project, on the machine of the host.
 pub trait WorkspaceHost: Send + Sync {
     /// Lists a directory.
     fn files<'a>(&'a self, scope: &'a Scope, path: &'a str) -> HostFuture<'a, Vec<FileNode>>;
@@ -100,4 +100,25 @@ pub trait WorkspaceHost: Send + Sync {
     fn find_files<'a>(&'a self, scope: &'a Scope, query: &'a str, limit: usize) -> HostFuture<'a, Vec<String>>;
     /// Finds lines that match a regular expression.
     fn find_text<'a>(&'a self, scope: &'a Scope, pattern: &'a str, limit: usize) -> HostFuture<'a, Vec<FindTextMatch>>;
+
+    /// Lists the workspaces of the scope's project.
+    fn workspaces<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Workspace>>;
+    /// Creates a workspace with its worktree. An event tells when its files are there.
+    fn create_workspace<'a>(&'a self, scope: &'a Scope, input: CreateWorkspace) -> HostFuture<'a, Workspace>;
+    /// Removes a workspace with its worktree and the files in it. Returns what it was.
+    fn remove_workspace<'a>(&'a self, scope: &'a Scope, id: &'a str) -> HostFuture<'a, Workspace>;
+    /// Returns the directory of a workspace of the scope's project.
+    fn workspace_directory<'a>(&'a self, scope: &'a Scope, id: &'a str) -> HostFuture<'a, String>;
+    /// Lists the directories of the worktrees that are linked to the scope's repository; none outside of one.
+    fn linked_worktrees<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<String>>;
+    /// Creates a linked worktree with a branch of its own. An event tells when its files are there.
+    fn create_linked_worktree<'a>(
+        &'a self,
+        scope: &'a Scope,
+        input: CreateLinkedWorktree,
+    ) -> HostFuture<'a, LinkedWorktree>;
+    /// Removes a linked worktree with its changes, and its branch if it was created with it. Returns its directory.
+    fn remove_linked_worktree<'a>(&'a self, scope: &'a Scope, directory: &'a str) -> HostFuture<'a, String>;
+    /// Resets a linked worktree to the default branch, and removes everything else from it.
+    fn reset_linked_worktree<'a>(&'a self, scope: &'a Scope, directory: &'a str) -> HostFuture<'a, ()>;
 }

@@ -2,7 +2,7 @@
 
 use api::{
     Agent, CatalogHost, Command, HostError, HostFuture, Json, McpAuthorization, McpConfig, McpResource, McpStatus,
-    ModelRef, Project, Provider, Scope, SessionId, Skill,
+    ModelRef, Project, Provider, ProviderCatalog, Scope, SessionId, Skill,
 };
 use indexmap::IndexMap;
 use reqwest::Method;
@@ -56,12 +56,20 @@ impl CatalogHost for Client {
         })
     }
 
+    fn provider_catalog<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ProviderCatalog> {
+        Box::pin(async { self.get(scope, &["provider"]).fetch().await })
+    }
+
     fn default_model<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ModelRef> {
         Box::pin(self.model(scope))
     }
 
     fn config<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Json> {
         Box::pin(async { self.get(scope, &["config"]).fetch().await })
+    }
+
+    fn projects<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Project>> {
+        Box::pin(async { self.get(scope, &["project"]).fetch().await })
     }
 
     fn project<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Project> {

@@ -78,8 +78,11 @@ fn title(page: &str) -> Option<&str> {
 
 /// The tag of an error about what a caller may not do, as opposed to a wrong password.
 const FORBIDDEN: &str = "ForbiddenError";
-/// The tag of an error of the server's own upstream, as opposed to a proxy's.
+/// Tags of errors of the server itself, as opposed to those of a proxy in front of it.
 const UPSTREAM: &str = "UpstreamError";
+const UNAVAILABLE: &str = "ServiceUnavailableError";
+const TIMEOUT: &str = "TimeoutError";
+const TOO_LARGE: &str = "PayloadTooLarge";
 
 /// `{"name", "data": {"message"}}` or `{"_tag", "message"}`. Some have nothing but the tag, some no body at all.
 #[derive(Debug, Default, Deserialize)]
@@ -129,37 +132,55 @@ pub(crate) fn response_error(status: StatusCode, body: &[u8], request_line: &str
     }
     match status {
         StatusCode::NOT_FOUND => not_found(&text(request_line)),
-        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => {
-            HostError::Invalid(text(&format!("{request_line} was refused as malformed")))
+        StatusCode::BAD_REQUEST => HostError::Invalid(text(&format!("{request_line} was refused as malformed"))),
+        StatusCode::PAYLOAD_TOO_LARGE if kind == TOO_LARGE => {
+            HostError::Invalid(text(&format!("{request_line} was refused as too large")))
         }
         StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => HostError::Unsupported("This operation"),
-        StatusCode::BAD_GATEWAY if kind == UPSTREAM => HostError::Upstream {
-            status: parsed.status.as_u64().and_then(|status| status.try_into().ok()).unwrap_or(status.as_u16()),
-            message: text(&format!("{request_line} was refused by another server")),
-        },
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY | StatusCode::TOO_MANY_REQUESTS => {
-            HostError::Unavailable(text(&format!("{request_line} cannot be done at the moment; try again later")))
-        }
-        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => {
-            HostError::Late(text(&format!("{request_line} was not done in time")))
-        }
         StatusCode::INSUFFICIENT_STORAGE => HostError::Full(text(&format!("{server} has no space left"))),
         StatusCode::CONFLICT => HostError::Conflict(text(&format!("{request_line} conflicts with the current state"))),
         StatusCode::FORBIDDEN if kind == FORBIDDEN => {
             HostError::Forbidden(text(&format!("{request_line} is forbidden")))
         }
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => HostError::Forbidden(format!(
-            "{server} requires a password and did not accept this one, or none was given ({status}). Set OPENCODE_SERVER_PASSWORD to \
-             the password that the server was started with, and OPENCODE_SERVER_USERNAME if it has another user"
-        )),
-        _ if status.is_redirection() => HostError::Failed(format!(
-            "{server} redirects elsewhere ({status}). Use the address that a browser ends up at"
-        )),
+        StatusCode::SERVICE_UNAVAILABLE if kind == UNAVAILABLE => HostError::Unavailable(text(&busy(request_line))),
+        StatusCode::GATEWAY_TIMEOUT if kind == TIMEOUT => HostError::Late(text(&late(request_line))),
+        StatusCode::BAD_GATEWAY if kind == UPSTREAM => HostError::Upstream {
+            status: parsed.status.as_u64().and_then(|status| status.try_into().ok()).unwrap_or(status.as_u16()),
+            message: text(&format!("{request_line} was refused by another server")),
+        },
         _ => HostError::Upstream {
             status: status.as_u16(),
-            message: format!("{request_line} failed: {}{reference}", text(status.as_str())),
+            message: describe_refusal(status, message.as_deref(), request_line, server) + &reference,
         },
     }
+}
+
+/// The text of a refusal by what may not be the server itself but something in front of it.
+fn describe_refusal(status: StatusCode, message: Option<&str>, request_line: &str, server: &str) -> String {
+    let text = |otherwise: String| message.map_or(otherwise, str::to_owned);
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => format!(
+            "{server} requires a password and did not accept this one, or none was given ({status}). Set OPENCODE_SERVER_PASSWORD to \
+             the password that the server was started with, and OPENCODE_SERVER_USERNAME if it has another user"
+        ),
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY | StatusCode::TOO_MANY_REQUESTS => {
+            text(busy(request_line))
+        }
+        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => text(late(request_line)),
+        StatusCode::PAYLOAD_TOO_LARGE => text(format!("{request_line} was refused as too large")),
+        _ if status.is_redirection() => {
+            format!("{server} redirects elsewhere ({status}). Use the address that a browser ends up at")
+        }
+        _ => format!("{request_line} failed: {}", message.unwrap_or(status.as_str())),
+    }
+}
+
+fn busy(request_line: &str) -> String {
+    format!("{request_line} cannot be done at the moment; try again later")
+}
+
+fn late(request_line: &str) -> String {
+    format!("{request_line} was not done in time")
 }
 
 /// Translates an error that came too late for a status, in the body of a successful response. `None` if the body is not
@@ -169,12 +190,12 @@ pub(crate) fn error_in_body(body: &[u8], request_line: &str) -> Option<HostError
     let kind = tag.or(name)?;
     data.and_then(|data| data.message).or(message)?;
     let status = match kind.as_str() {
-        "ServiceUnavailableError" => StatusCode::SERVICE_UNAVAILABLE,
+        UNAVAILABLE => StatusCode::SERVICE_UNAVAILABLE,
         "InsufficientStorageError" => StatusCode::INSUFFICIENT_STORAGE,
         "NotFoundError" => StatusCode::NOT_FOUND,
         "BadRequest" => StatusCode::BAD_REQUEST,
         "ConflictError" | "SessionBusyError" => StatusCode::CONFLICT,
-        "TimeoutError" => StatusCode::GATEWAY_TIMEOUT,
+        TIMEOUT => StatusCode::GATEWAY_TIMEOUT,
         FORBIDDEN => StatusCode::FORBIDDEN,
         UPSTREAM => StatusCode::BAD_GATEWAY,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -245,11 +266,13 @@ mod tests {
         let error = read(500, r#"{"name":"UnknownError","data":{"message":"Unexpected.","ref":"err_1"}}"#);
         assert_eq!(error.to_string(), "GET http://host/x failed: Unexpected. (err_1)");
         let error = read(503, r#"{"healthy":false,"version":"1","reason":"the database was moved"}"#);
-        assert!(matches!(&error, HostError::Unavailable(text) if text == "the database was moved"));
+        assert!(matches!(&error, HostError::Upstream { status: 503, message } if message == "the database was moved"));
         for status in [401, 403] {
             let error = read(status, "").to_string();
             assert!(error.contains("OPENCODE_SERVER_PASSWORD"), "{error}");
         }
+        let error = read(429, r#"{"error":"Too many requests"}"#);
+        assert!(matches!(&error, HostError::Upstream { status: 429, message } if message == "Too many requests"));
         let error = read(400, r#"{"name":"BadRequest","data":{"message":"No model.","reason":"NoModel"}}"#);
         assert!(matches!(&error, HostError::NoModel { message, .. } if message == "No model."), "{error:?}");
     }
@@ -259,24 +282,27 @@ mod tests {
         let tagged = |tag: &str| format!(r#"{{"_tag":"{tag}","message":"why","status":429}}"#);
         for (status, body, want) in [
             (400, String::new(), "Invalid"),
-            (401, String::new(), "Forbidden"),
-            (403, String::new(), "Forbidden"),
+            (401, String::new(), "Upstream 401"),
+            (403, String::new(), "Upstream 403"),
             (403, tagged("ForbiddenError"), "Forbidden why"),
             (404, String::new(), "NotFound"),
             (405, String::new(), "Unsupported"),
-            (408, String::new(), "Late"),
+            (408, String::new(), "Upstream 408"),
             (409, tagged("ConflictError"), "Conflict why"),
-            (413, String::new(), "Invalid"),
+            (413, String::new(), "Upstream 413"),
+            (413, r#"{"name":"PayloadTooLarge","data":{"message":"why"}}"#.to_owned(), "Invalid why"),
             (418, String::new(), "Upstream 418"),
-            (429, String::new(), "Unavailable"),
+            (429, String::new(), "Upstream 429"),
             (500, String::new(), "Upstream 500"),
             (501, String::new(), "Unsupported"),
-            (502, String::new(), "Unavailable"),
+            (502, String::new(), "Upstream 502"),
             (502, tagged("UpstreamError"), "Upstream 429 why"),
+            (503, String::new(), "Upstream 503"),
             (503, tagged("ServiceUnavailableError"), "Unavailable why"),
+            (504, String::new(), "Upstream 504"),
             (504, tagged("TimeoutError"), "Late why"),
             (507, tagged("InsufficientStorageError"), "Full why"),
-            (302, String::new(), "Failed"),
+            (302, String::new(), "Upstream 302"),
         ] {
             let error = read(status, &body);
             let kind = match &error {
@@ -289,7 +315,9 @@ mod tests {
                 HostError::Unsupported(_) => "Unsupported".to_owned(),
                 HostError::Unavailable(_) => "Unavailable".to_owned(),
                 HostError::Late(_) => "Late".to_owned(),
+                HostError::Overloaded(_) => "Overloaded".to_owned(),
                 HostError::Upstream { status, .. } => format!("Upstream {status}"),
+                HostError::Payload(_) => "Payload".to_owned(),
                 HostError::Full(_) => "Full".to_owned(),
                 HostError::Failed(_) => "Failed".to_owned(),
             };

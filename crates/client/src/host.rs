@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use api::{
     AgentRuntime, Budget, BudgetState, Caller, CancelResult, CommandInput, CreateSession, Cursor, Delivery, Features,
-    Host, HostError, HostFuture, Json, ListMessages, ListSessions, ListTurns, McpConfig, MessageId, MessagePage,
-    MessageWithParts, PermissionId, PermissionReply, PermissionRequest, PromptInput, QuestionId, QuestionRequest,
-    Scope, Session, SessionId, SessionStatus, ShellInput, SteerInput, Submitted, SummarizeInput, Todo, Tree, Turn,
-    TurnId, TurnPage, UpdateSession, WatchItem, WatchScope, Worktree, WorktreeDiff,
+    FileDiff, Host, HostError, HostFuture, Json, ListMessages, ListSessions, ListTurns, McpConfig, MessageId,
+    MessagePage, MessageWithParts, PartId, PermissionId, PermissionReply, PermissionRequest, PromptInput, QuestionId,
+    QuestionRequest, Scope, Session, SessionId, SessionStatus, ShellInput, SteerInput, Submitted, SummarizeInput, Todo,
+    Tree, Turn, TurnId, TurnPage, UpdateSession, WatchItem, WatchScope, Worktree, WorktreeDiff,
 };
 use futures::stream::BoxStream;
 use indexmap::IndexMap;
@@ -156,7 +156,9 @@ impl Host for Client {
         Arc::new(Client::with_caller(self, caller))
     }
 
-    fn create_session<'a>(&'a self, scope: &'a Scope, input: CreateSession) -> HostFuture<'a, Session> {
+    fn create_session<'a>(&'a self, scope: &'a Scope, mut input: CreateSession) -> HostFuture<'a, Session> {
+        // A server that does not use workspaces itself ignores the one in the scope, but keeps this.
+        input.workspace_id = input.workspace_id.or_else(|| scope.workspace.clone());
         Box::pin(async move { self.fetch_session(self.post(scope, &["session"], &wire::body(&input)?)).await })
     }
 
@@ -198,6 +200,32 @@ impl Host for Client {
         Box::pin(async move {
             let body = wire::body(&json!({"messageID": before}))?;
             self.fetch_session(self.session_request(Method::POST, id, &["fork"]).await?.body(&body)).await
+        })
+    }
+
+    fn share<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Session> {
+        Box::pin(async { self.fetch_session(self.session_request(Method::POST, id, &["share"]).await?).await })
+    }
+
+    fn unshare<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Session> {
+        Box::pin(async { self.fetch_session(self.session_request(Method::DELETE, id, &["share"]).await?).await })
+    }
+
+    fn revert<'a>(&'a self, id: &'a SessionId, message: MessageId, part: Option<PartId>) -> HostFuture<'a, Session> {
+        Box::pin(async move {
+            let body = wire::body(&json!({"messageID": message, "partID": part}))?;
+            self.fetch_session(self.session_request(Method::POST, id, &["revert"]).await?.body(&body)).await
+        })
+    }
+
+    fn unrevert<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Session> {
+        Box::pin(async { self.fetch_session(self.session_request(Method::POST, id, &["unrevert"]).await?).await })
+    }
+
+    fn session_diff<'a>(&'a self, id: &'a SessionId, message: Option<&'a MessageId>) -> HostFuture<'a, Vec<FileDiff>> {
+        Box::pin(async move {
+            let request = self.session_request(Method::GET, id, &["diff"]).await?;
+            request.query_opt("messageID", message).fetch().await
         })
     }
 

@@ -111,6 +111,14 @@ impl ApiRequest<'_> {
         Ok(())
     }
 
+    /// Sends a request that is answered with whether it was done.
+    pub async fn perform(&self) -> Result<(), HostError> {
+        if self.fetch::<bool>().await? {
+            return Ok(());
+        }
+        Err(HostError::Conflict(format!("{} was not done, and the server does not say why", self.line())))
+    }
+
     /// Like [`execute`](Self::execute), for a request that starts a turn and may be sent twice.
     pub async fn execute_with_retry(&self) -> Result<(), HostError> {
         self.with_retry(|| self.response()).await?;
@@ -153,7 +161,7 @@ impl ApiRequest<'_> {
         let response = within(self.silence_timeout(turn), self.send()).await.map_err(|_| self.went_silent())??;
         let html = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"));
         if html {
-            return Err(RequestError::Refused(HostError::Failed(format!(
+            return Err(RequestError::Refused(HostError::Payload(format!(
                 "{} returned a web page: this is not an OpenCode server, or its version lacks this operation",
                 self.line()
             ))));
@@ -234,7 +242,7 @@ impl ApiRequest<'_> {
                 return Ok(body.freeze());
             };
             if body.len() + bytes.len() > max_bytes {
-                return Err(RequestError::Refused(HostError::Failed(format!(
+                return Err(RequestError::Refused(HostError::Payload(format!(
                     "The answer to {} has more than {max_bytes} bytes; ask for less at a time",
                     self.line()
                 ))));
@@ -270,7 +278,7 @@ impl ApiResponse {
     /// Decodes the response. If a turn failed after its response had begun, the body ends with the error.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, HostError> {
         serde_json::from_slice(&self.body).map_err(|error| {
-            let text = || HostError::Failed(format!("The answer to {} is not understood: {error}", self.request_line));
+            let text = || HostError::Payload(format!("The answer to {} is not understood: {error}", self.request_line));
             error_in_body(&self.body, &self.request_line).unwrap_or_else(text)
         })
     }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use api::{
     AgentRuntime, Budget, BudgetState, Caller, CancelResult, CommandInput, CreateSession, Cursor, Delivery, Features,
-    Host, HostError, HostFuture, ListMessages, ListSessions, ListTurns, McpConfig, MessageId, MessagePage,
-    MessageWithParts, PermissionId, PermissionReply, PermissionRequest, PromptInput, QuestionId, QuestionRequest,
-    Scope, Session, SessionId, SessionStatus, ShellInput, SteerInput, Submitted, SummarizeInput, Todo, Tree, Turn,
-    TurnId, TurnPage, UpdateSession, WatchItem, WatchScope, Worktree, WorktreeDiff,
+    FileDiff, Host, HostError, HostFuture, ListMessages, ListSessions, ListTurns, McpConfig, MessageId, MessagePage,
+    MessageWithParts, PartId, PermissionId, PermissionReply, PermissionRequest, PromptInput, QuestionId,
+    QuestionRequest, Scope, Session, SessionId, SessionStatus, ShellInput, SteerInput, Submitted, SummarizeInput, Todo,
+    Tree, Turn, TurnId, TurnPage, UpdateSession, WatchItem, WatchScope, Worktree, WorktreeDiff,
 };
 use futures::stream::BoxStream;
 use indexmap::IndexMap;
@@ -22,6 +22,10 @@ use crate::access::Right;
 use crate::error::store_error;
 use crate::project::instance::Instance;
 use crate::turn::submit::SubmitOptions;
+
+/// Named in the errors of what the engine lacks.
+const SHARING: &str = "Sharing";
+const UNDO: &str = "Undo";
 
 impl Engine {
     fn at(&self, scope: &Scope) -> Arc<Instance> {
@@ -58,13 +62,16 @@ impl Host for Engine {
         Arc::new(Engine::with_caller(self, caller))
     }
 
-    fn create_session<'a>(&'a self, scope: &'a Scope, input: CreateSession) -> HostFuture<'a, Session> {
+    fn create_session<'a>(&'a self, scope: &'a Scope, mut input: CreateSession) -> HostFuture<'a, Session> {
         Box::pin(async move {
             self.require(Right::Work)?;
             if let Some(parent) = &input.parent_id {
                 self.check(parent, Right::Work)?;
             }
-            self.inner.create(&self.caller, scope, input).await
+            let Some(workspace) = &scope.workspace else { return self.inner.create(&self.caller, scope, input).await };
+            let scope = Scope::new(self.directory_of_workspace(scope, workspace)?);
+            input.workspace_id.get_or_insert_with(|| workspace.clone());
+            self.inner.create(&self.caller, &scope, input).await
         })
     }
 
@@ -106,6 +113,48 @@ impl Host for Engine {
         Box::pin(async {
             self.check(id, Right::Work)?;
             self.inner.fork(&self.caller, id, before).await
+        })
+    }
+
+    fn share<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Session> {
+        Box::pin(async {
+            self.check(id, Right::Work)?;
+            self.inner.session(id)?;
+            Err(HostError::Unsupported(SHARING))
+        })
+    }
+
+    /// Another server may have published a session that was imported from it.
+    fn unshare<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Session> {
+        Box::pin(async {
+            self.check(id, Right::Work)?;
+            let session = self.inner.session(id)?;
+            if session.share.is_none() { Ok(session) } else { Err(HostError::Unsupported(SHARING)) }
+        })
+    }
+
+    fn revert<'a>(&'a self, id: &'a SessionId, _: MessageId, _: Option<PartId>) -> HostFuture<'a, Session> {
+        Box::pin(async {
+            self.check(id, Right::Work)?;
+            self.inner.session(id)?;
+            Err(HostError::Unsupported(UNDO))
+        })
+    }
+
+    fn unrevert<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Session> {
+        Box::pin(async {
+            self.check(id, Right::Work)?;
+            self.inner.session(id)?;
+            Err(HostError::Unsupported(UNDO))
+        })
+    }
+
+    /// Always empty: there are no snapshots to compare.
+    fn session_diff<'a>(&'a self, id: &'a SessionId, _: Option<&'a MessageId>) -> HostFuture<'a, Vec<FileDiff>> {
+        Box::pin(async {
+            self.check(id, Right::Read)?;
+            self.inner.session(id)?;
+            Ok(Vec::new())
         })
     }
 

@@ -61,9 +61,15 @@ impl Engine {
         files::find(self.inner.instance(scope.directory.as_ref()), query.to_owned(), entries, limit).await
     }
 
-    /// The known projects.
-    pub fn projects(&self) -> Result<Vec<Project>, HostError> {
-        self.inner.store.projects().map_err(store_error)
+    /// The known projects, that of the scope included.
+    pub(crate) fn known_projects(&self, scope: &Scope) -> Result<Vec<Project>, HostError> {
+        let mut projects = self.inner.store.projects().map_err(store_error)?;
+        let current = self.inner.project_of(&self.inner.instance(scope.directory.as_ref()))?;
+        match projects.iter_mut().find(|project| project.id == current.id) {
+            Some(project) => *project = current,
+            None => projects.push(current),
+        }
+        Ok(projects)
     }
 
     /// A project by id: the scope's own, or a stored one.

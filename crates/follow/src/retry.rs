@@ -73,7 +73,10 @@ mod tests {
             (HostError::Conflict(text()), 1),
             (HostError::Forbidden(text()), 1),
             (HostError::Unsupported("This"), 1),
+            (HostError::Overloaded(text()), 3),
             (HostError::Upstream { status: 500, message: text() }, 1),
+            (HostError::Upstream { status: 503, message: text() }, 3),
+            (HostError::Payload(text()), 1),
             (HostError::Full(text()), 1),
             (HostError::Failed(text()), 1),
         ] {

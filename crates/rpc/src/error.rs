@@ -105,7 +105,9 @@ impl From<HostError> for Error {
             HostError::Forbidden(_)
             | HostError::Unavailable(_)
             | HostError::Late(_)
+            | HostError::Overloaded(_)
             | HostError::Upstream { .. }
+            | HostError::Payload(_)
             | HostError::Full(_)
             | HostError::Failed(_) => code::INTERNAL,
         };

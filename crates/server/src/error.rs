@@ -159,13 +159,13 @@ impl From<HostError> for Error {
                 }
                 error
             }
-            HostError::Unavailable(_) => {
+            HostError::Unavailable(_) | HostError::Overloaded(_) => {
                 Self::tagged(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", &[], message)
             }
             HostError::Full(_) => {
                 Self::tagged(StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorageError", &[], message)
             }
-            HostError::Failed(_) => Self::internal(message),
+            HostError::Payload(_) | HostError::Failed(_) => Self::internal(message),
         }
     }
 }
@@ -192,7 +192,8 @@ mod tests {
 
     use super::*;
 
-    /// Each error of the contract has a status and a name of its own, which the client turns back into the same error.
+    /// Each error of the contract that an engine makes has a status and a name of its own, which the client turns back
+    /// into the same error.
     #[test]
     fn host_errors_have_their_status_and_name() {
         let text = || "why".to_owned();
@@ -208,9 +209,11 @@ mod tests {
             (HostError::Conflict(text()), 409, "ConflictError"),
             (HostError::Forbidden(text()), 403, "ForbiddenError"),
             (HostError::Unavailable(text()), 503, "ServiceUnavailableError"),
+            (HostError::Overloaded(text()), 503, "ServiceUnavailableError"),
             (HostError::Late(text()), 504, "TimeoutError"),
             (HostError::Upstream { status: 429, message: text() }, 502, "UpstreamError"),
             (HostError::Full(text()), 507, "InsufficientStorageError"),
+            (HostError::Payload("secret".to_owned()), 500, "UnknownError"),
             (HostError::Failed("secret".to_owned()), 500, "UnknownError"),
         ] {
             let (shown, want) = (format!("{error:?}"), error.to_string());

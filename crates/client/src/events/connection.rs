@@ -61,7 +61,7 @@ impl Connection {
                     "{} returned {kind:?} instead of an event stream; is this an OpenCode server?",
                     request.line()
                 );
-                return Err(RequestError::Refused(HostError::Failed(text)));
+                return Err(RequestError::Refused(HostError::Payload(text)));
             }
             let mut connection = Self {
                 response,

@@ -2,7 +2,7 @@
 
 use api::{
     Agent, CatalogHost, Command, HostFuture, Json, McpAuthorization, McpConfig, McpResource, McpStatus, ModelRef,
-    Project, Provider, Scope, SessionId, Skill,
+    Project, Provider, ProviderCatalog, Scope, SessionId, Skill,
 };
 use indexmap::IndexMap;
 
@@ -39,12 +39,20 @@ impl CatalogHost for Engine {
         Box::pin(async { Ok(self.inner.providers(&*self.current_at(scope).await).await) })
     }
 
+    fn provider_catalog<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ProviderCatalog> {
+        Box::pin(async { Ok(self.inner.provider_catalog(&*self.current_at(scope).await).await) })
+    }
+
     fn default_model<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, ModelRef> {
         Box::pin(async { self.inner.default_model(&*self.current_at(scope).await).await })
     }
 
     fn config<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Json> {
         Box::pin(async { Ok(self.current_at(scope).await.loaded.raw.clone()) })
+    }
+
+    fn projects<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<Project>> {
+        Box::pin(async { self.known_projects(scope) })
     }
 
     fn project<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Project> {

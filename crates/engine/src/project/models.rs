@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::{
-    Capabilities, HostError, Limit, Modalities, Model, ModelApi, ModelRef, Provider, ProviderSource, Tokens, Usd,
+    Capabilities, HostError, Limit, Modalities, Model, ModelApi, ModelRef, Provider, ProviderCatalog, ProviderSource,
+    Tokens, Usd,
 };
 use config::{LoadedConfig, ProviderEntry, Wire};
 use indexmap::IndexMap;
@@ -384,6 +385,21 @@ impl Inner {
     pub(crate) async fn providers(&self, instance: &Instance) -> Vec<Provider> {
         instance.catalog.prepare(&self.llm, None).await;
         instance.catalog.providers()
+    }
+
+    /// All known providers, the usable ones first. The default model of a provider is the configured one, else its first.
+    pub(crate) async fn provider_catalog(&self, instance: &Instance) -> ProviderCatalog {
+        let mut all = self.providers(instance).await;
+        let connected = all.iter().map(|provider| provider.id.clone()).collect();
+        all.extend(instance.loaded.connectable.iter().cloned());
+        // A configured model that does not exist is reported when it is used.
+        let chosen = self.default_model(instance).await.ok();
+        let default_of = |provider: &Provider| match &chosen {
+            Some(chosen) if chosen.provider_id == provider.id => Some(chosen.model_id.clone()),
+            _ => provider.models.keys().next().cloned(),
+        };
+        let default = all.iter().filter_map(|provider| Some((provider.id.clone(), default_of(provider)?))).collect();
+        ProviderCatalog { all, default, connected }
     }
 
     /// The model for titles and summaries: `small_model`, otherwise the turn's own.

@@ -19,7 +19,7 @@ const NAMESPACE: &str = "workspace";
 
 impl Engine {
     /// The workspaces of a project, by id.
-    pub async fn workspaces(&self, scope: &Scope) -> Result<Vec<Workspace>, HostError> {
+    pub(crate) fn project_workspaces(&self, scope: &Scope) -> Result<Vec<Workspace>, HostError> {
         let project = self.inner.project_of(&self.inner.instance(scope.directory.as_ref()))?.id;
         let records = self.inner.store.records(NAMESPACE).map_err(store_error)?;
         let workspaces =
@@ -28,7 +28,7 @@ impl Engine {
     }
 
     /// Creates a workspace with its worktree. An event tells when the files are there.
-    pub async fn create_workspace(&self, scope: &Scope, new: CreateWorkspace) -> Result<Workspace, HostError> {
+    pub(crate) async fn add_workspace(&self, scope: &Scope, new: CreateWorkspace) -> Result<Workspace, HostError> {
         if new.kind != Workspace::WORKTREE {
             let why = format!("There is no adapter {:?}; use {:?}", new.kind, Workspace::WORKTREE);
             return Err(HostError::Invalid(why));
@@ -59,7 +59,7 @@ impl Engine {
     }
 
     /// Removes a workspace with its worktree and the files in it.
-    pub async fn remove_workspace(&self, id: &str) -> Result<Workspace, HostError> {
+    pub(crate) async fn discard_workspace(&self, id: &str) -> Result<Workspace, HostError> {
         let workspace = self.workspace(id)?;
         if let Some(directory) = existing_directory(&workspace) {
             let worktrees = ProjectWorktrees::open(self, &Scope::new(directory))?;
@@ -73,7 +73,7 @@ impl Engine {
 
     /// Forgets the workspaces of a project whose worktrees are gone.
     pub async fn forget_missing_workspaces(&self, scope: &Scope) -> Result<(), HostError> {
-        for workspace in self.workspaces(scope).await?.iter().filter(|workspace| !self.workspace_exists(workspace)) {
+        for workspace in self.project_workspaces(scope)?.iter().filter(|workspace| !self.workspace_exists(workspace)) {
             self.forget_workspace(workspace).await?;
         }
         Ok(())
@@ -82,6 +82,16 @@ impl Engine {
     /// Whether the worktree of a workspace exists.
     pub fn workspace_exists(&self, workspace: &Workspace) -> bool {
         existing_directory(workspace).is_some()
+    }
+
+    /// The directory of a workspace of the scope's project.
+    pub(crate) fn directory_of_workspace(&self, scope: &Scope, id: &str) -> Result<String, HostError> {
+        let workspace = self.workspace(id)?;
+        // Whoever may work in one project may not thereby work in another.
+        if workspace.project_id != self.inner.instance(scope.directory.as_ref()).project.id {
+            return Err(HostError::not_found("workspace", id));
+        }
+        existing_directory(&workspace).map(str::to_owned).ok_or_else(|| is_gone(id))
     }
 
     /// Moves a session to a workspace, or without one to the project's main tree. With `copy_changes` its uncommitted
@@ -97,8 +107,7 @@ impl Engine {
             None => self.project_by_id(&Scope::new(current.directory.as_str()), &current.project_id)?.worktree,
             Some(id) => {
                 let workspace = self.workspace(id)?;
-                let gone = || HostError::Conflict(format!("The worktree of {id} is gone"));
-                existing_directory(&workspace).ok_or_else(gone)?.to_owned()
+                existing_directory(&workspace).ok_or_else(|| is_gone(id))?.to_owned()
             }
         };
         if copy_changes && to != current.directory {
@@ -153,6 +162,10 @@ impl Engine {
 /// The directory of a workspace, if its worktree exists.
 fn existing_directory(workspace: &Workspace) -> Option<&str> {
     workspace.directory.as_deref().filter(|directory| Path::new(directory).is_dir())
+}
+
+fn is_gone(id: &str) -> HostError {
+    HostError::Conflict(format!("The worktree of {id} is gone"))
 }
 
 fn already_exists(id: &str) -> HostError {

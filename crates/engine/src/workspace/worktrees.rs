@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{EventBody, HostError, LinkedWorktree, Project, Scope, WorktreeRemoval};
+use api::{CreateLinkedWorktree, EventBody, HostError, LinkedWorktree, Project, Scope, WorktreeRemoval};
 use exec::git::GitError;
 use exec::{End, Spec};
 use store::Location;
@@ -30,21 +30,21 @@ const START_OUTPUT_BYTES: usize = 2 << 10;
 
 impl Engine {
     /// The directories of a project's linked worktrees; none outside a repository.
-    pub async fn linked_worktrees(&self, scope: &Scope) -> Result<Vec<String>, HostError> {
+    pub(crate) fn worktree_directories(&self, scope: &Scope) -> Result<Vec<String>, HostError> {
         let project = self.inner.project_of(&self.inner.instance(scope.directory.as_ref()))?;
         Ok(if project.vcs.is_some() { project.sandboxes } else { Vec::new() })
     }
 
     /// Creates a linked worktree with a branch of its own. Its files are checked out after the call; then the project's
     /// start command and this one run in it. An event tells when it is ready.
-    pub async fn create_linked_worktree(
+    pub(crate) async fn add_worktree(
         &self,
         scope: &Scope,
-        name: Option<&str>,
-        start_command: Option<String>,
+        input: CreateLinkedWorktree,
     ) -> Result<LinkedWorktree, HostError> {
+        let CreateLinkedWorktree { name, start_command } = input;
         let worktrees = ProjectWorktrees::open(self, scope)?;
-        let created = worktrees.create(name, None).await?;
+        let created = worktrees.create(name.as_deref(), None).await?;
         let info = created.info.clone();
         worktrees.spawn_setup(created, start_command);
         Ok(info)
@@ -57,7 +57,7 @@ impl Engine {
 
     /// Removes a linked worktree, and its branch if we created it. Uncommitted changes are lost with `force`, and stop the
     /// removal without.
-    pub async fn remove_linked_worktree(
+    pub async fn discard_worktree(
         &self,
         scope: &Scope,
         directory: &str,
@@ -69,7 +69,7 @@ impl Engine {
 
     /// Resets a linked worktree to the default branch, removes everything else from it, and runs the project's start
     /// command again.
-    pub async fn reset_linked_worktree(&self, scope: &Scope, directory: &str) -> Result<(), HostError> {
+    pub(crate) async fn reset_worktree(&self, scope: &Scope, directory: &str) -> Result<(), HostError> {
         ProjectWorktrees::open(self, scope)?.reset(directory).await
     }
 

@@ -58,6 +58,10 @@ async fn catalogue(lab: &Lab) {
     assert_eq!(host.default_model(scope).await.unwrap(), ModelRef::new("test", "test-model"));
     let providers = host.providers(scope).await.unwrap();
     assert!(providers.iter().any(|provider| provider.id == "test" && provider.models.contains_key("test-model")));
+    let known = host.provider_catalog(scope).await.unwrap();
+    assert!(known.all.iter().any(|provider| provider.id == "test" && provider.models.contains_key("test-model")));
+    assert_eq!(known.default.get("test").map(String::as_str), Some("test-model"));
+    assert!(known.connected.iter().any(|provider| provider == "test"));
     assert_eq!(host.config(scope).await.unwrap()["model"], "test/test-model");
     assert!(host.commands(scope).await.unwrap().iter().any(|command| command.name == "init"));
     host.skills(scope).await.unwrap();

@@ -1,13 +1,12 @@
 //! Providers and their credentials.
 
-use api::{Credential, Json, Provider, ProviderSource, Scope};
+use api::{Credential, Json, Provider, ProviderCatalog, ProviderSource};
 use axum::http::Method;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::State;
 use crate::error::Error;
 use crate::operation::request::{JsonBody, NoParams, Request};
 use crate::operation::{JsonReply, NeverReply, Operation, operation};
@@ -42,34 +41,8 @@ struct ProviderPath {
     provider: String,
 }
 
-/// The default model of each provider: the configured one, else its first.
-async fn default_models(state: &State, scope: &Scope, providers: &[Provider]) -> IndexMap<String, String> {
-    // A configured model that does not exist is reported when it is used.
-    let chosen = state.host.default_model(scope).await.ok();
-    let default_of = |provider: &Provider| match &chosen {
-        Some(chosen) if chosen.provider_id == provider.id => Some(chosen.model_id.clone()),
-        _ => provider.models.keys().next().cloned(),
-    };
-    providers.iter().filter_map(|provider| Some((provider.id.clone(), default_of(provider)?))).collect()
-}
-
-/// All providers.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-struct ProviderList {
-    all: Vec<Provider>,
-    /// The default model of each.
-    default: IndexMap<String, String>,
-    /// The ids of those that can be used.
-    connected: Vec<String>,
-}
-
-async fn list(request: Request) -> Result<JsonReply<ProviderList>, Error> {
-    let mut all = request.host.providers(&request.scope).await?;
-    let connected = all.iter().map(|provider| provider.id.clone()).collect();
-    all.extend(request.engine.loaded(&request.scope).connectable.iter().cloned());
-    let default = default_models(&request.state, &request.scope, &all).await;
-    Ok(JsonReply(ProviderList { all, default, connected }))
+async fn list(request: Request) -> Result<JsonReply<ProviderCatalog>, Error> {
+    Ok(JsonReply(request.host.provider_catalog(&request.scope).await?))
 }
 
 /// The providers that can be used.
@@ -82,8 +55,10 @@ struct UsableProviders {
 }
 
 async fn usable(request: Request) -> Result<JsonReply<UsableProviders>, Error> {
-    let providers = request.host.providers(&request.scope).await?;
-    let default = default_models(&request.state, &request.scope, &providers).await;
+    let ProviderCatalog { all: mut providers, mut default, connected } =
+        request.host.provider_catalog(&request.scope).await?;
+    providers.retain(|provider| connected.contains(&provider.id));
+    default.retain(|provider, _| connected.contains(provider));
     Ok(JsonReply(UsableProviders { providers, default }))
 }
 

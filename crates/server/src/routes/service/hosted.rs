@@ -1,6 +1,6 @@
 //! Operations that OpenCode backs with hosted services. Trefoil has none, and says so.
 
-use api::Session;
+use api::{HostError, Session};
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,17 +42,20 @@ pub fn operations() -> Vec<Operation> {
     ]
 }
 
-async fn share(request: Request<SessionPath>) -> Result<NeverReply<Session>, Error> {
-    request.host.session(&request.path.session.0).await?;
-    Err(Error::unsupported(NO_SHARING))
+async fn share(request: Request<SessionPath>) -> Result<JsonReply<Session>, Error> {
+    request.host.share(&request.path.session.0).await.map(JsonReply).map_err(sharing_error)
 }
 
 async fn unshare(request: Request<SessionPath>) -> Result<JsonReply<Session>, Error> {
-    let session = request.host.session(&request.path.session.0).await?;
-    if session.share.is_some() {
-        return Err(Error::unsupported(NO_SHARING));
+    request.host.unshare(&request.path.session.0).await.map(JsonReply).map_err(sharing_error)
+}
+
+/// Names the alternative to sharing.
+fn sharing_error(error: HostError) -> Error {
+    match error {
+        HostError::Unsupported(_) => Error::unsupported(NO_SHARING),
+        error => error.into(),
     }
-    Ok(JsonReply(session))
 }
 
 /// The version to install.

@@ -94,7 +94,8 @@ async fn sessions(request: Request<NoParams, SessionsQuery>) -> Result<RawReply<
     let has_more = found.len() > limit;
     found.truncate(limit);
     let next = found.last().filter(|_| has_more).map(|session| session.time.updated);
-    let projects: IndexMap<String, ProjectSummary> = request.engine.projects()?.into_iter().map(summary).collect();
+    let projects = request.host.projects(&request.scope).await?;
+    let projects: IndexMap<String, ProjectSummary> = projects.into_iter().map(summary).collect();
     let with_project =
         |session: Session| GlobalSession { project: projects.get(&session.project_id).cloned(), session };
     let found: Vec<GlobalSession> = found.into_iter().map(with_project).collect();

@@ -1,8 +1,8 @@
 //! Sessions.
 
 use api::{
-    CreateSession, JsonMap, ListSessions, MessageId, Ruleset, Session, SessionId, SessionModel, SessionStatus,
-    Timestamp, Todo, UpdateSession,
+    CreateSession, HostError, JsonMap, ListSessions, MessageId, Ruleset, Session, SessionId, SessionModel,
+    SessionStatus, Timestamp, Todo, UpdateSession,
 };
 use axum::http::Method;
 use indexmap::IndexMap;
@@ -136,7 +136,13 @@ async fn create(
         permission: body.permission,
         workspace_id: body.workspace,
     };
-    Ok(JsonReply(request.host.create_session(&request.scope, input).await?))
+    match request.host.create_session(&request.scope, input).await {
+        // The query names it, not the path.
+        Err(error @ HostError::NotFound { what: "workspace", .. }) => {
+            Err(Error::bad_request(RequestPart::Query, format!("{error}\n  at [\"workspace\"]")))
+        }
+        created => Ok(JsonReply(created?)),
+    }
 }
 
 async fn status(request: Request) -> Result<JsonReply<IndexMap<SessionId, SessionStatus>>, Error> {

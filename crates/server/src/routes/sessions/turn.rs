@@ -33,9 +33,6 @@ const BLANK_INTERVAL: Duration = Duration::from_secs(10);
 /// the time that connections have to finish.
 const PARKING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Named in the error of what is not offered.
-const UNDO: &str = "Undo";
-
 /// The client chose the id of another message for its own.
 pub const ID_TAKEN: &[&str] = &["ConflictError"];
 
@@ -231,15 +228,18 @@ async fn abort(request: Request<SessionPath>) -> Result<JsonReply<bool>, Error> 
 
 /// Selects a turn.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "there are no diffs, but a query is still checked and documented")]
 struct DiffQuery {
     #[serde(rename = "messageID")]
     message: Option<ParsedId<MessageId>>,
 }
 
-/// Terminal clients request this for every session they show, so the missing diff must not be an error.
-async fn diff(_: Request<SessionPath, DiffQuery>) -> Result<JsonReply<Vec<FileDiff>>, Error> {
-    Ok(JsonReply(Vec::new()))
+/// Terminal clients request this for every session they show, so a session that is gone must not be an error.
+async fn diff(request: Request<SessionPath, DiffQuery>) -> Result<JsonReply<Vec<FileDiff>>, Error> {
+    let message = request.query.message.map(|id| id.0);
+    match request.host.session_diff(&request.path.session.0, message.as_ref()).await {
+        Err(HostError::NotFound { .. }) => Ok(JsonReply(Vec::new())),
+        diff => Ok(JsonReply(diff?)),
+    }
 }
 
 /// The model that summarises.
@@ -265,7 +265,6 @@ async fn summarize(request: Request<SessionPath, NoParams, JsonBody<SummarizeBod
 /// The point to revert to.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(inline)]
-#[expect(dead_code, reason = "a refused body is still checked and documented")]
 struct RevertBody {
     #[serde(rename = "messageID")]
     message: ParsedId<MessageId>,
@@ -274,13 +273,13 @@ struct RevertBody {
 }
 
 async fn revert(request: Request<SessionPath, NoParams, JsonBody<RevertBody>>) -> Result<JsonReply<Session>, Error> {
-    request.host.session(&request.path.session.0).await?;
-    Err(HostError::Unsupported(UNDO).into())
+    let JsonBody(RevertBody { message, part }) = request.body;
+    let part = part.map(|id| id.0);
+    Ok(JsonReply(request.host.revert(&request.path.session.0, message.0, part).await?))
 }
 
 async fn unrevert(request: Request<SessionPath>) -> Result<JsonReply<Session>, Error> {
-    request.host.session(&request.path.session.0).await?;
-    Err(HostError::Unsupported(UNDO).into())
+    Ok(JsonReply(request.host.unrevert(&request.path.session.0).await?))
 }
 
 /// Waits for a turn. The response goes out after the turn's events: see [`crate::events::flush`].

@@ -63,13 +63,7 @@ pub fn operations() -> Vec<Operation> {
 }
 
 async fn list(request: Request) -> Result<JsonReply<Vec<Project>>, Error> {
-    let mut projects = request.engine.projects()?;
-    let current = request.host.project(&request.scope).await?;
-    match projects.iter_mut().find(|project| project.id == current.id) {
-        Some(project) => *project = current,
-        None => projects.push(current),
-    }
-    Ok(JsonReply(projects))
+    Ok(JsonReply(request.host.projects(&request.scope).await?))
 }
 
 async fn current(request: Request) -> Result<JsonReply<Project>, Error> {
@@ -248,7 +242,7 @@ struct RemoveBody {
 async fn remove_copy(request: Request<ProjectPath, LocationQuery, JsonBody<RemoveBody>>) -> Result<NoContent, Error> {
     check_project(&request).await?;
     let JsonBody(RemoveBody { directory, force }) = request.body;
-    let removed = request.engine.remove_linked_worktree(&request.scope, &directory, force).await;
+    let removed = request.engine.discard_worktree(&request.scope, &directory, force).await;
     match removed.map_err(worktree_error)? {
         WorktreeRemoval::Removed(directory) => {
             request.state.terminals.dispose(&request.state, Some(&directory));

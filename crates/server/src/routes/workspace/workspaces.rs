@@ -13,7 +13,8 @@ use crate::operation::{JsonReply, NoContent, Operation, operation};
 
 pub fn operations() -> Vec<Operation> {
     const WORKSPACES: &str = "/experimental/workspace";
-    const NOT_SELECTED: &str = "`?workspace=` does not select a workspace; name its directory";
+    const NOT_SELECTED: &str =
+        "`?workspace=` selects a workspace for a new session alone; elsewhere name its directory";
     vec![
         operation(
             Method::GET,
@@ -87,7 +88,7 @@ async fn adapters(_: Request) -> Result<JsonReply<Vec<Adapter>>, Error> {
 }
 
 async fn list(request: Request) -> Result<JsonReply<Vec<Workspace>>, Error> {
-    Ok(JsonReply(request.engine.workspaces(&request.scope).await?))
+    Ok(JsonReply(request.host.workspaces(&request.scope).await?))
 }
 
 /// A new workspace.
@@ -121,7 +122,7 @@ impl std::str::FromStr for WorkspaceId {
 async fn create(request: Request<NoParams, NoParams, JsonBody<CreateBody>>) -> Result<JsonReply<Workspace>, Error> {
     let JsonBody(CreateBody { id, kind, branch, extra }) = request.body;
     let new = CreateWorkspace { id: id.map(|id| id.0.0), kind, branch, extra };
-    let created = request.engine.create_workspace(&request.scope, new).await;
+    let created = request.host.create_workspace(&request.scope, new).await;
     Ok(JsonReply(created.map_err(|error| {
         let named = |why: String| Error::named(StatusCode::BAD_REQUEST, "WorkspaceCreateError", why);
         refusal(error).map_or_else(Error::from, named)
@@ -161,7 +162,7 @@ async fn status(request: Request) -> Result<JsonReply<Vec<WorkspaceStatus>>, Err
         let status = if exists { ConnectionStatus::Connected } else { ConnectionStatus::Disconnected };
         WorkspaceStatus { workspace: workspace.id, status }
     };
-    Ok(JsonReply(engine.workspaces(&request.scope).await?.into_iter().map(status).collect()))
+    Ok(JsonReply(request.host.workspaces(&request.scope).await?.into_iter().map(status).collect()))
 }
 
 /// A workspace in the path.
@@ -171,7 +172,7 @@ struct WorkspacePath {
 }
 
 async fn remove(request: Request<WorkspacePath>) -> Result<JsonReply<Workspace>, Error> {
-    let removed = request.engine.remove_workspace(&request.path.id.0.0).await;
+    let removed = request.host.remove_workspace(&request.scope, &request.path.id.0.0).await;
     let workspace = removed.map_err(|error| worktree_error(REMOVE_FAILED, error))?;
     if let Some(directory) = &workspace.directory {
         request.state.terminals.dispose(&request.state, Some(directory));

@@ -1,6 +1,6 @@
 //! Linked worktrees.
 
-use api::{HostError, LinkedWorktree, WorktreeRemoval};
+use api::{CreateLinkedWorktree, HostError, LinkedWorktree};
 use axum::http::{Method, StatusCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -45,7 +45,7 @@ pub fn worktree_error(name: &str, error: HostError) -> Error {
 pub const REMOVE_FAILED: &str = "WorktreeRemoveFailedError";
 
 async fn list(request: Request) -> Result<JsonReply<Vec<String>>, Error> {
-    Ok(JsonReply(request.engine.linked_worktrees(&request.scope).await?))
+    Ok(JsonReply(request.host.linked_worktrees(&request.scope).await?))
 }
 
 /// A new worktree.
@@ -62,8 +62,8 @@ async fn create(
     request: Request<NoParams, NoParams, OptionalJsonBody<CreateBody>>,
 ) -> Result<JsonReply<LinkedWorktree>, Error> {
     let OptionalJsonBody(CreateBody { name, start_command }) = request.body;
-    let engine = &request.engine;
-    let created = engine.create_linked_worktree(&request.scope, name.as_deref(), start_command).await;
+    let input = CreateLinkedWorktree { name, start_command };
+    let created = request.host.create_linked_worktree(&request.scope, input).await;
     Ok(JsonReply(created.map_err(|error| worktree_error("WorktreeCreateFailedError", error))?))
 }
 
@@ -76,14 +76,10 @@ struct RemoveBody {
 
 async fn remove(request: Request<NoParams, NoParams, JsonBody<RemoveBody>>) -> Result<JsonReply<bool>, Error> {
     let RemoveBody { directory } = request.body.0;
-    match request.engine.remove_linked_worktree(&request.scope, &directory, true).await {
-        Ok(WorktreeRemoval::Removed(directory)) => {
-            request.state.terminals.dispose(&request.state, Some(&directory));
-            Ok(JsonReply(true))
-        }
-        Ok(WorktreeRemoval::HasChanges(why)) => Err(worktree_error(REMOVE_FAILED, HostError::Conflict(why))),
-        Err(error) => Err(worktree_error(REMOVE_FAILED, error)),
-    }
+    let removed = request.host.remove_linked_worktree(&request.scope, &directory).await;
+    let directory = removed.map_err(|error| worktree_error(REMOVE_FAILED, error))?;
+    request.state.terminals.dispose(&request.state, Some(&directory));
+    Ok(JsonReply(true))
 }
 
 /// The worktree to reset.
@@ -94,7 +90,7 @@ struct ResetBody {
 }
 
 async fn reset(request: Request<NoParams, NoParams, JsonBody<ResetBody>>) -> Result<JsonReply<bool>, Error> {
-    let reset = request.engine.reset_linked_worktree(&request.scope, &request.body.0.directory).await;
+    let reset = request.host.reset_linked_worktree(&request.scope, &request.body.0.directory).await;
     reset.map_err(|error| worktree_error("WorktreeResetFailedError", error))?;
     Ok(JsonReply(true))
 }
