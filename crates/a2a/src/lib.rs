@@ -15,13 +15,17 @@
 //! session, interrupt or push configuration passes `service::access`. Nothing here reads the environment.
 
 mod call;
+mod credentials;
 mod error;
 mod event;
 mod model;
 mod principal;
+mod settings;
 
 pub use call::{Call, ListRequest, PushAuthentication, PushConfig, Reply, SendOptions, SendRequest, TaskPage};
+pub use credentials::{Credentials, CredentialsError, Scheme};
 pub use error::{Error, ErrorKind};
 pub use event::{Block, Lane, NumberedEvent, StreamMark, TaskEvent};
 pub use model::{Artifact, ArtifactId, Content, Line, Message, Part, Role, Task, TaskState, TaskStatus};
 pub use principal::{Capabilities, Principal};
+pub use settings::{Backend, ExecutionBoundary, SETTINGS, Setting, SettingError, Settings};
