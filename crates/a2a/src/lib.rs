@@ -15,12 +15,14 @@
 //! session, interrupt or push configuration passes `service::access`. Nothing here reads the environment.
 
 mod call;
+pub mod client;
 mod credentials;
 mod error;
 mod event;
 mod model;
 mod principal;
 mod settings;
+mod wire;
 
 pub use call::{Call, ListRequest, PushAuthentication, PushConfig, Reply, SendOptions, SendRequest, TaskPage};
 pub use credentials::{Credentials, CredentialsError, Scheme};
@@ -28,4 +30,4 @@ pub use error::{Error, ErrorKind};
 pub use event::{Block, Lane, NumberedEvent, StreamMark, TaskEvent};
 pub use model::{Artifact, ArtifactId, Content, Line, Message, Part, Role, Task, TaskState, TaskStatus};
 pub use principal::{Capabilities, Principal};
-pub use settings::{Backend, ExecutionBoundary, SETTINGS, Setting, SettingError, Settings};
+pub use settings::{Backend, CLIENT_SETTINGS, ClientSetting, ExecutionBoundary, SETTINGS, Setting, SettingError, Settings};

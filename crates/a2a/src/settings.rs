@@ -4,6 +4,7 @@
 //! configuration. Nothing here reads the environment: the caller passes a look-up.
 
 mod boundary;
+mod client;
 mod table;
 mod value;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 use api::{Json, JsonMap};
 
 pub use boundary::ExecutionBoundary;
+pub use client::{CLIENT_SETTINGS, ClientSetting};
 pub use table::{SETTINGS, Setting};
 
 use crate::Line;

@@ -1,5 +1,7 @@
 //! HTTP clients and event streams, for every crate that calls a server. It knows neither its callers nor what they send.
 
+mod address;
+mod guard;
 mod sse;
 
 use std::error::Error;
@@ -9,6 +11,8 @@ use std::time::Duration;
 use reqwest::{Client, ClientBuilder, redirect};
 use url::{Host, Url};
 
+pub use address::is_public;
+pub use guard::{AddressFilter, AddressGuard, PrivateAddress};
 pub use sse::{EventTooLarge, SseDecoder, SseEvent};
 
 /// What a client needs to reach a URL. URLs with the same kind can share a client.

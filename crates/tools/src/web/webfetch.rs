@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ::web::{AddressFilter, AddressGuard};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -12,7 +13,6 @@ use crate::tool::context::Context;
 use crate::tool::truncate::truncate;
 use crate::tool::{Effect, Need, Output, ToolError, TypedTool};
 
-mod address;
 mod fetch;
 pub(crate) mod html;
 
@@ -84,16 +84,17 @@ impl TypedTool for WebFetch {
     }
 
     async fn run(&self, input: Input, ctx: Context) -> Result<Output, ToolError> {
-        let allowed: fetch::AddressFilter = if ctx.options.allow_private_fetch { |_| true } else { address::is_public };
+        let allowed: AddressFilter = if ctx.options.allow_private_fetch { |_| true } else { ::web::is_public };
         fetch_with(input, ctx, allowed).await
     }
 }
 
-async fn fetch_with(input: Input, ctx: Context, allowed: fetch::AddressFilter) -> Result<Output, ToolError> {
+async fn fetch_with(input: Input, ctx: Context, allowed: AddressFilter) -> Result<Output, ToolError> {
     let url = fetch::parse(&input.url).map_err(|error| ToolError::failed(error.to_string()))?;
     let seconds = input.timeout.map_or(DEFAULT_TIME.as_secs_f64(), |t| t.clamp(1.0, MAX_TIME.as_secs_f64()));
     let time = Duration::try_from_secs_f64(seconds).unwrap_or(DEFAULT_TIME);
-    let page = fetch::get(url, input.format.accept(), &ctx.options.user_agent, allowed);
+    let guard = AddressGuard::new(allowed);
+    let page = fetch::get(url, input.format.accept(), &ctx.options.user_agent, &guard);
     let page = tokio::select! {
         () = ctx.cancel.cancelled() => return Err(ToolError::Aborted),
         page = tokio::time::timeout(time, page) => page,

@@ -1,20 +1,14 @@
 //! Fetches a page, checking every address before connecting to it.
 
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-
+use ::web::{AddressGuard, PrivateAddress};
 use futures::StreamExt;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
-use url::{Host, Url};
+use url::Url;
 
 /// The maximum size of a page.
 pub(super) const MAX_BYTES: usize = 5 * 1024 * 1024;
 /// The maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
-
-/// Whether an address may be connected to.
-pub(super) type AddressFilter = fn(IpAddr) -> bool;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
@@ -53,18 +47,21 @@ pub(super) fn parse(address: &str) -> Result<Url, FetchError> {
     Ok(url)
 }
 
-/// Fetches a page.
+/// Fetches a page. Redirects are followed by hand, so that each is checked.
 pub(super) async fn get(
     mut url: Url,
     accept: &str,
     user_agent: &str,
-    allowed: AddressFilter,
+    guard: &AddressGuard,
 ) -> Result<Page, FetchError> {
     let asked = url.to_string();
-    let client = client(user_agent, allowed)
+    let client = guard
+        .client()
+        .user_agent(user_agent)
+        .build()
         .map_err(|error| FetchError::Failed(asked.clone(), ::web::root_cause(&error).to_string()))?;
     for _ in 0..=MAX_REDIRECTS {
-        check_literal(&url, allowed)?;
+        guard.check(&url).map_err(|error| FetchError::Private(error.host))?;
         let request = client.get(url.clone()).header(ACCEPT, accept);
         let answer = request.send().await.map_err(|error| refused(&url, &error))?;
         let status = answer.status();
@@ -105,59 +102,9 @@ async fn page(url: Url, answer: reqwest::Response) -> Result<Page, FetchError> {
     Ok(Page { mime, charset, body })
 }
 
-/// Redirects are followed by hand, so that each is checked; no proxy, because it would resolve names for us, unchecked.
-fn client(user_agent: &str, allowed: AddressFilter) -> reqwest::Result<reqwest::Client> {
-    // Fails if one is already installed, which is just as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder()
-        .user_agent(user_agent)
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .dns_resolver(Arc::new(CheckedResolver { allowed }))
-        .build()
-}
-
-/// A host that is an IP address is never resolved, so it is checked here.
-fn check_literal(url: &Url, allowed: AddressFilter) -> Result<(), FetchError> {
-    let address: IpAddr = match url.host() {
-        Some(Host::Ipv4(address)) => address.into(),
-        Some(Host::Ipv6(address)) => address.into(),
-        Some(Host::Domain(_)) => return Ok(()),
-        None => return Err(FetchError::Address(url.to_string(), "it has no host".into())),
-    };
-    if allowed(address) { Ok(()) } else { Err(FetchError::Private(url.host_str().unwrap_or_default().into())) }
-}
-
-/// Resolves a name once and returns only checked addresses, so a second answer of the name server is never used.
-struct CheckedResolver {
-    allowed: AddressFilter,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("{0} is a private address")]
-struct PrivateAddressError(String);
-
-impl Resolve for CheckedResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let allowed = self.allowed;
-        Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            // One private address is enough: a name that has both is meant to deceive.
-            if found.iter().any(|address| !allowed(address.ip())) {
-                return Err(PrivateAddressError(name.as_str().into()).into());
-            }
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
-    }
-}
-
 fn refused(url: &Url, error: &reqwest::Error) -> FetchError {
-    let mut cause: Option<&dyn std::error::Error> = Some(error);
-    while let Some(error) = cause {
-        if let Some(PrivateAddressError(name)) = error.downcast_ref() {
-            return FetchError::Private(name.clone());
-        }
-        cause = error.source();
+    match PrivateAddress::cause_of(error) {
+        Some(private) => FetchError::Private(private.host.clone()),
+        None => FetchError::Failed(url.to_string(), ::web::root_cause(error).to_string()),
     }
-    FetchError::Failed(url.to_string(), ::web::root_cause(error).to_string())
 }

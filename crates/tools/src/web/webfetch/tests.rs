@@ -91,7 +91,7 @@ async fn private_addresses_are_refused_even_behind_a_redirect_or_a_name() {
         fetch(&ws, format!("{server}/inward"), "text").await.unwrap_err().contains("127.0.0.2 is a private address")
     );
     let by_name = input("http://localhost:1/".into(), "text");
-    let error = fetch_with(by_name, ws.context(), address::is_public).await.unwrap_err();
+    let error = fetch_with(by_name, ws.context(), ::web::is_public).await.unwrap_err();
     assert!(error.to_string().contains("localhost is a private address"), "{error}");
     let port = server.rsplit(':').next().unwrap().to_owned();
     for host in
