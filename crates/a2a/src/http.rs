@@ -2,6 +2,7 @@
 
 mod documents;
 mod metrics;
+mod mount;
 mod stream;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::wire::{self, Dialect, Rejection, RequestId, Route, Target};
 use crate::{Call, Credentials, Error, ErrorKind, Extensions, Principal, Reply, Settings};
 
 pub use documents::DocumentError;
+pub use mount::MOUNT_PATH;
 use documents::Documents;
 use metrics::HttpMetrics;
 

@@ -9,6 +9,7 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use transport::backlog::Backlog;
 use transport::listen::{self, AcceptOptions, Bound, Listen, Socket, StartError};
+use transport::mount::{Mount, Mounted};
 
 use crate::guard::{Guard, Password, STRANGER_REFUSAL};
 use crate::operation::router::Router;
@@ -78,8 +79,9 @@ impl Server {
         &self.url
     }
 
-    /// Serves until the token is cancelled, then lets responses finish. Parking turns is the engine's job.
-    pub async fn run(self, stop: CancellationToken) {
+    /// Serves until the token is cancelled, then lets responses finish. Parking turns is the engine's job. `mount` is
+    /// another face, which answers the paths that it takes.
+    pub async fn run(self, stop: CancellationToken, mount: Option<Arc<dyn Mount>>) {
         let closing = self.state.closing.clone();
         let state = self.state.clone();
         metrics::observe(&self.state);
@@ -90,7 +92,7 @@ impl Server {
             stranger_refusal: (!state.guard.needs_password()).then_some(STRANGER_REFUSAL),
             descriptor_limit: exec::descriptor_limit(),
         };
-        let accept = listen::accept(self.socket, options, self.state);
+        let accept = listen::accept(self.socket, options, Arc::new(Mounted { face: self.state, mount }));
         let watch = async {
             stop.cancelled().await;
             closing.cancel();

@@ -7,6 +7,7 @@
 pub mod backlog;
 pub mod listen;
 pub mod metrics;
+pub mod mount;
 pub mod origin;
 pub mod peer;
 pub mod request_id;

@@ -68,7 +68,7 @@ pub async fn command(args: &Serve, invocation: &Invocation) -> anyhow::Result<()
         local.engine.shutdown().await;
     };
     // At the same time, so that waiting clients learn at once that their turn is parked.
-    tokio::join!(server.run(stop.token.clone()), parked);
+    tokio::join!(server.run(stop.token.clone(), None), parked);
     Ok(())
 }
 

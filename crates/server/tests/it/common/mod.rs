@@ -66,7 +66,7 @@ impl Rig {
         let server = Server::bind(options).await.unwrap();
         let url = server.url().to_owned();
         let stop = CancellationToken::new();
-        tokio::spawn(server.run(stop.clone()));
+        tokio::spawn(server.run(stop.clone(), None));
         // Another test of this process may have installed one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().timeout(WAIT).build().unwrap();
