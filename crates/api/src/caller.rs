@@ -9,6 +9,9 @@ pub struct Caller {
     pub identity: Option<String>,
     /// The name of the program that calls, for people.
     pub client: Option<String>,
+    /// The W3C trace context that its calls belong to: sent to upstream servers, and propagated to the model calls of
+    /// its prompts, unless these have their own. It is validated where it is used.
+    pub traceparent: Option<String>,
     /// What the caller may do besides reading.
     pub capabilities: CallerCapabilities,
 }

@@ -182,7 +182,8 @@ pub trait Host: Send + Sync {
 
     /// Sends a prompt and waits for the turn to end. Returns the last answer, or with `no_reply` the stored message.
     fn prompt<'a>(&'a self, id: &'a SessionId, input: PromptInput) -> HostFuture<'a, MessageWithParts>;
-    /// Sends a prompt; returns once it is durable.
+    /// Sends a prompt; returns once it is durable. OpenCode itself stores a prompt a moment later, and reports one that it
+    /// refuses as `session.error` alone.
     fn prompt_async<'a>(&'a self, id: &'a SessionId, input: PromptInput) -> HostFuture<'a, MessageId>;
     /// Sends a prompt; returns once it is durable, with the turn that answers it. Like everything about turns as such,
     /// only if [`Features`] says so.
@@ -248,7 +249,8 @@ pub trait Host: Send + Sync {
 
     // Events.
 
-    /// Streams events after a cursor, or from now on. After a reconnect without a gap it yields `server.connected`.
+    /// Streams events after a cursor, or from now on. After a reconnect without a gap it yields `server.connected`. Over
+    /// HTTP each call is one connection to the server, whatever its scope, until the stream is dropped.
     fn watch<'a>(&'a self, scope: WatchScope, after: Option<Cursor>) -> HostFuture<'a, BoxStream<'static, WatchItem>>;
 }
 

@@ -116,7 +116,8 @@ pub struct PromptInput {
     pub variant: Option<String>,
     /// The required format of the answer.
     pub format: Option<OutputFormat>,
-    /// The caller's W3C trace context, propagated to the model calls.
+    /// The W3C trace context of the prompt, propagated to the model calls; that of its [`Caller`](crate::Caller) without
+    /// one.
     #[serde(skip)]
     pub traceparent: Option<String>,
 }

@@ -16,6 +16,7 @@ use web::ClientKind;
 use crate::Events;
 use crate::directories::Directories;
 use crate::error::RequestError;
+use crate::limit::{Limit, Limits};
 
 /// The name of OpenCode's only user.
 const USERNAME: &str = "opencode";
@@ -36,7 +37,7 @@ const FIRST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a server that is not ready is polled.
 const READY_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Credentials, default directory and timeouts of a client.
+/// Credentials, default directory, timeouts and limits of a client.
 #[derive(Clone, Default)]
 pub struct Options {
     /// The user; `opencode` by default.
@@ -47,6 +48,8 @@ pub struct Options {
     pub directory: Option<String>,
     /// Timeouts.
     pub timeouts: Timeouts,
+    /// How much may be open at a time.
+    pub limits: Limits,
 }
 
 /// Timeouts of a client.
@@ -56,6 +59,9 @@ pub struct Timeouts {
     pub connect: Duration,
     /// For the whole response to a call that runs no turn.
     pub call: Duration,
+    /// For the whole response to a call that runs a turn; `None`, the default, for as long as it takes. The turn itself
+    /// does not end with it.
+    pub turn: Option<Duration>,
     /// For the next sign of life while a turn runs. Only Trefoil sends these; a turn of OpenCode may be silent for as
     /// long as it takes.
     pub turn_silence: Duration,
@@ -68,6 +74,7 @@ impl Default for Timeouts {
         Self {
             connect: Duration::from_secs(5),
             call: Duration::from_secs(30),
+            turn: None,
             turn_silence: Duration::from_secs(120),
             stream_silence: Duration::from_secs(30),
         }
@@ -102,6 +109,8 @@ pub(crate) struct Inner {
     pub directory: Option<String>,
     pub timeouts: Timeouts,
     pub directories: Directories,
+    pub requests: Limit,
+    pub streams: Limit,
     trefoil: AtomicBool,
 }
 
@@ -109,7 +118,7 @@ impl Client {
     /// Creates a client for the server at `base`: `http://host:port`, `https://host/path` or `unix:/path/of/socket`.
     /// Sends nothing yet.
     pub fn new(base: &str, options: Options) -> Result<Self, HostError> {
-        let Options { username, password, directory, timeouts } = options;
+        let Options { username, password, directory, timeouts, limits } = options;
         let Address { mut url, socket, display_name } = address(base)?;
         let decoded = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
         let password = password.or_else(|| url.password().map(decoded));
@@ -133,6 +142,8 @@ impl Client {
             directory,
             timeouts,
             directories: Directories::default(),
+            requests: Limit::new("requests", limits.requests),
+            streams: Limit::new("event streams", limits.streams),
             trefoil: AtomicBool::new(false),
         };
         Ok(Self { inner: Arc::new(inner), caller: Arc::default() })

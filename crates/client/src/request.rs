@@ -27,6 +27,9 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// How much of the name of a caller's program is sent.
 const MAX_CLIENT_NAME: usize = 100;
 
+/// The header with a W3C trace context.
+const TRACEPARENT: &str = "traceparent";
+
 /// Characters that a header cannot carry unescaped, and the escape character itself.
 const ENCODED_IN_HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
@@ -54,7 +57,8 @@ impl Client {
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path);
         }
-        ApiRequest { client: self, method, url, headers: HeaderMap::new(), body: None }
+        let request = ApiRequest { client: self, method, url, headers: HeaderMap::new(), body: None };
+        request.trace(self.caller.traceparent.as_deref())
     }
 }
 
@@ -93,6 +97,14 @@ impl ApiRequest<'_> {
         self
     }
 
+    /// Sets the trace that the request belongs to, if there is one.
+    pub fn trace(self, traceparent: Option<&str>) -> Self {
+        match traceparent {
+            Some(traceparent) => self.header(TRACEPARENT, traceparent),
+            None => self,
+        }
+    }
+
     /// Sets a JSON body.
     pub fn body(mut self, body: &Json) -> Self {
         self.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -125,20 +137,29 @@ impl ApiRequest<'_> {
         Ok(())
     }
 
-    /// Sends a request that runs a turn, and waits for its end, however long that takes.
+    /// Sends a request that runs a turn, and waits for its end, however long that takes unless there is a timeout.
     pub async fn run_turn<T: DeserializeOwned>(&self) -> Result<T, HostError> {
-        self.transfer(true).await?.decode()
+        self.within_turn(self.transfer(true)).await?.decode()
     }
 
     /// Like [`run_turn`](Self::run_turn), for a request that may be sent twice.
     pub async fn run_turn_with_retry<T: DeserializeOwned>(&self) -> Result<T, HostError> {
-        self.with_retry(|| self.transfer(true)).await?.decode()
+        self.within_turn(self.with_retry(|| self.transfer(true))).await?.decode()
     }
 
     /// Sends the request and reads the response within the call timeout.
     pub async fn response(&self) -> Result<ApiResponse, RequestError> {
         let limit = self.client.inner.timeouts.call;
         timeout(limit, self.transfer(false)).await.unwrap_or_else(|_| Err(self.timed_out(limit)))
+    }
+
+    /// Waits for the response to a request that runs a turn.
+    async fn within_turn(
+        &self,
+        response: impl Future<Output = Result<ApiResponse, RequestError>>,
+    ) -> Result<ApiResponse, RequestError> {
+        let limit = self.client.inner.timeouts.turn;
+        within(limit, response).await.unwrap_or_else(|_| Err(self.timed_out(limit.unwrap_or_default())))
     }
 
     /// Sends once more after a broken connection, if the server accepts the same message only once. OpenCode would
@@ -158,6 +179,8 @@ impl ApiRequest<'_> {
     }
 
     async fn transfer(&self, turn: bool) -> Result<ApiResponse, RequestError> {
+        let inner = &self.client.inner;
+        let _permit = inner.requests.enter(&inner.display_name).map_err(RequestError::Refused)?;
         let response = within(self.silence_timeout(turn), self.send()).await.map_err(|_| self.went_silent())??;
         let html = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"));
         if html {

@@ -13,6 +13,7 @@ use web::SseEvent;
 
 use super::connection::{Connection, Source};
 use crate::Client;
+use crate::limit::Permit;
 use crate::monitor::read;
 use crate::wire::{self, Envelope};
 
@@ -32,13 +33,15 @@ struct WatchStream {
     pending: VecDeque<WatchItem>,
     /// Attempts to connect since the last event.
     attempts: u32,
+    /// Its place among the streams of the client, also between two connections.
+    _permit: Permit,
     /// Whether this connection continues an earlier one without a gap.
     is_resumed: bool,
     /// The server reported a gap. For other clients it repeats that as `server.instance.disposed`.
     is_resynced: bool,
 }
 
-/// Follows the events of a scope. Events after this returns are not missed.
+/// Follows the events of a scope, over one connection of its own. Events after this returns are not missed.
 pub(crate) async fn watch(
     client: Client,
     scope: WatchScope,
@@ -59,6 +62,7 @@ pub(crate) async fn watch(
         }
         WatchScope::Turn(_) => return Err(HostError::Unsupported("Watching one turn")),
     };
+    let permit = client.inner.streams.enter(&client.inner.display_name)?;
     let connection = Connection::open(&client, &source, after.as_ref()).await?;
     filter.refresh(&client).await?;
     let wants_resume = after.is_some();
@@ -76,6 +80,7 @@ pub(crate) async fn watch(
         cursor,
         pending,
         attempts: 0,
+        _permit: permit,
         is_resumed: false,
         is_resynced: false,
     };

@@ -80,7 +80,8 @@ impl Inner {
         self.takes_messages(&session)?;
         let instance = self.current_instance(session.directory.as_ref()).await;
         let (no_reply, is_queued) = (input.no_reply, options.delivery == Delivery::Queue && !input.no_reply);
-        let traceparent = input.traceparent.clone();
+        let traceparent =
+            input.traceparent.clone().or_else(|| options.caller.and_then(|caller| caller.traceparent.clone()));
         // A queued prompt is read again when its turn begins; here it only has to be valid.
         let queued_input = is_queued.then(|| serde_json::json!(input));
         let accepted = self.accept(&instance, &session, input).await?;
