@@ -19,6 +19,7 @@ mod error;
 mod event;
 mod model;
 mod principal;
+pub mod wire;
 
 pub use call::{Call, ListRequest, PushAuthentication, PushConfig, Reply, SendOptions, SendRequest, TaskPage};
 pub use error::{Error, ErrorKind};
