@@ -356,23 +356,22 @@ impl Peer {
     /// The request of a call, and whether its response is a stream.
     fn request(&self, route: &Route, call: &Call) -> Result<(Request, bool), ClientError> {
         let wanted = route.card.wanted_extensions();
-        let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
-        let outgoing = wire::outgoing(call, route.choice.dialect, 1, &wanted);
+        let tenant = route.choice.tenant.as_deref();
+        let outgoing = wire::outgoing(call, route.choice.dialect, tenant, 1, &wanted);
         let outgoing = outgoing.map_err(|error| ClientError::Call { why: error.message })?;
-        let url = below(&route.choice.url, route.choice.tenant.as_deref(), &outgoing.path);
+        let url = below(&route.choice.url, &outgoing.path);
         let request = Request { method: outgoing.method, url, headers: outgoing.headers, body: outgoing.body };
         Ok((request, outgoing.is_stream))
     }
 }
 
 /// A path and query below the URL of an interface.
-fn below(base: &Url, tenant: Option<&str>, path: &str) -> Url {
+fn below(base: &Url, path: &str) -> Url {
     let mut url = base.clone();
     let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
     let path = path.trim_start_matches('/');
     if !path.is_empty() {
-        let tenant = tenant.map(|tenant| format!("/{tenant}")).unwrap_or_default();
-        url.set_path(&format!("{}{tenant}/{path}", base.path().trim_end_matches('/')));
+        url.set_path(&format!("{}/{path}", base.path().trim_end_matches('/')));
     }
     if let Some(query) = query.filter(|query| !query.is_empty()) {
         url.set_query(Some(query));

@@ -22,7 +22,7 @@ mod event;
 mod model;
 mod principal;
 mod settings;
-mod wire;
+pub mod wire;
 
 pub use call::{Call, ListRequest, PushAuthentication, PushConfig, Reply, SendOptions, SendRequest, TaskPage};
 pub use credentials::{Credentials, CredentialsError, Scheme};
