@@ -29,7 +29,6 @@ pub use self::card::{AgentCard, Extension, Skill, transport_name};
 pub use self::error::ClientError;
 pub use self::options::{ClientCredentials, ClientOptions, HostList, Polling, StreamLimits};
 pub use self::stream::PeerStream;
-pub(crate) use self::view::text_of;
 pub use self::view::{Change, TaskView, TextTooLarge};
 pub use crate::wire::StreamItem;
 

@@ -30,4 +30,6 @@ pub use error::{Error, ErrorKind};
 pub use event::{Block, Lane, NumberedEvent, StreamMark, TaskEvent};
 pub use model::{Artifact, ArtifactId, Content, Line, Message, Part, Role, Task, TaskState, TaskStatus};
 pub use principal::{Capabilities, Principal};
-pub use settings::{Backend, CLIENT_SETTINGS, ClientSetting, ExecutionBoundary, SETTINGS, Setting, SettingError, Settings};
+pub use settings::{
+    Backend, CLIENT_SETTINGS, ClientSetting, ExecutionBoundary, SETTINGS, Setting, SettingError, Settings,
+};

@@ -111,7 +111,8 @@ impl AgentCard {
         let lines = Line::ALL.into_iter().rev().filter(|line| options.line.is_none_or(|only| only == *line));
         for line in lines {
             let rank = |transport| options.transports.iter().position(|one| *one == transport);
-            let usable = |one: &&PeerInterface| one.line == line && rank(one.transport).is_some() && http_url(one).is_some();
+            let usable =
+                |one: &&PeerInterface| one.line == line && rank(one.transport).is_some() && http_url(one).is_some();
             let mut usable: Vec<&PeerInterface> = self.interfaces.iter().filter(usable).collect();
             if options.use_client_preference {
                 usable.sort_by_key(|one| rank(one.transport));
@@ -121,21 +122,27 @@ impl AgentCard {
                 return Ok(Choice { url, dialect, tenant: one.tenant.clone() });
             }
         }
-        let offered = self.interfaces.iter().map(|one| format!("{} {} at {}", transport_name(one.transport), one.line, one.url));
+        let offered =
+            self.interfaces.iter().map(|one| format!("{} {} at {}", transport_name(one.transport), one.line, one.url));
         let offered: Vec<String> = offered.collect();
         let wanted: Vec<&str> = options.transports.iter().copied().map(transport_name).collect();
         let line = options.line.map_or_else(|| "0.3 or 1.0".to_owned(), |line| line.to_string());
         Err(ClientError::NoInterface {
-            offered: if offered.is_empty() { "no interface that this client knows".to_owned() } else { offered.join(", ") },
+            offered: if offered.is_empty() {
+                "no interface that this client knows".to_owned()
+            } else {
+                offered.join(", ")
+            },
             wanted: format!("{} in {line}", wanted.join(" or ")),
         })
     }
 
     /// The extensions to ask for, as the card names them.
     pub(super) fn wanted_extensions(&self) -> Vec<String> {
-        let known = self.extensions.iter().filter(|one| {
-            wire::Extension::parse(&one.uri).is_some_and(|extension| WANTED.contains(&extension))
-        });
+        let known = self
+            .extensions
+            .iter()
+            .filter(|one| wire::Extension::parse(&one.uri).is_some_and(|extension| WANTED.contains(&extension)));
         known.map(|one| one.uri.clone()).collect()
     }
 }
@@ -190,7 +197,7 @@ pub(super) fn card_urls(url: &Url) -> Vec<Url> {
         found.set_fragment(None);
         found
     };
-    CARD_PATHS.iter().map(|card| below(&card)).collect()
+    CARD_PATHS.iter().map(below).collect()
 }
 
 #[cfg(test)]

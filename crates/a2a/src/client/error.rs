@@ -24,7 +24,9 @@ pub enum ClientError {
         host: String,
     },
     /// The host is in a private network, and the user did not name it.
-    #[error("{host} is a private address (this machine or its network); A2A_CLIENT_ALLOW_PRIVATE_HOSTS=true allows that")]
+    #[error(
+        "{host} is a private address (this machine or its network); A2A_CLIENT_ALLOW_PRIVATE_HOSTS=true allows that"
+    )]
     PrivateHost {
         /// The host.
         host: String,
@@ -131,7 +133,9 @@ pub enum ClientError {
 fn advice(sent: bool) -> &'static str {
     match sent {
         true => "it does not accept the credentials; check A2A_CLIENT_BEARER_TOKEN or A2A_CLIENT_BASIC_AUTH",
-        false => "it wants credentials; set A2A_CLIENT_BEARER_TOKEN or A2A_CLIENT_BASIC_AUTH (hosts that you did not name get none)",
+        false => {
+            "it wants credentials; set A2A_CLIENT_BEARER_TOKEN or A2A_CLIENT_BASIC_AUTH (hosts that you did not name get none)"
+        }
     }
 }
 

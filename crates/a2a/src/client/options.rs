@@ -112,12 +112,7 @@ pub struct StreamLimits {
 
 impl Default for StreamLimits {
     fn default() -> Self {
-        Self {
-            event: 4 << 20,
-            bytes: 64 << 20,
-            duration: Duration::from_secs(3600),
-            idle: Duration::from_secs(120),
-        }
+        Self { event: 4 << 20, bytes: 64 << 20, duration: Duration::from_secs(3600), idle: Duration::from_secs(120) }
     }
 }
 
@@ -198,12 +193,18 @@ mod tests {
     fn hosts_match_exactly_or_as_subdomains() {
         let list = HostList::new(["Agents.example.org.", "*.example.com", " ", "::1", "10.0.0.7"]);
         let has = |url: &str| list.contains(&Url::parse(url).unwrap());
-        for url in
-            ["https://agents.example.org/a", "http://a.example.com", "http://a.b.example.com.", "http://[::1]:8000", "http://10.0.0.7"]
-        {
+        for url in [
+            "https://agents.example.org/a",
+            "http://a.example.com",
+            "http://a.b.example.com.",
+            "http://[::1]:8000",
+            "http://10.0.0.7",
+        ] {
             assert!(has(url), "{url}");
         }
-        for url in ["https://example.org", "https://example.com", "https://badexample.com", "http://10.0.0.77", "http://[::2]"] {
+        for url in
+            ["https://example.org", "https://example.com", "https://badexample.com", "http://10.0.0.77", "http://[::2]"]
+        {
             assert!(!has(url), "{url}");
         }
         assert!(HostList::new([""]).is_empty());

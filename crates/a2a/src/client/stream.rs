@@ -75,7 +75,9 @@ impl PeerStream {
                     self.chunks = None;
                     self.end()
                 }
-                Err(_) if limit == self.deadline => Err(self.too_large(format!("{} s", self.limits.duration.as_secs()))),
+                Err(_) if limit == self.deadline => {
+                    Err(self.too_large(format!("{} s", self.limits.duration.as_secs())))
+                }
                 Err(_) => Err(ClientError::Silent { url: self.url.to_string(), idle: self.limits.idle }),
             };
             self.failure = read.err();

@@ -263,7 +263,8 @@ impl TaskView {
     }
 
     fn status(&mut self, status: &TaskStatus, changes: &mut Vec<Change>) -> Result<(), TextTooLarge> {
-        let is_known = self.status.as_ref().is_some_and(|known| known.state == status.state && known.message == status.message);
+        let is_known =
+            self.status.as_ref().is_some_and(|known| known.state == status.state && known.message == status.message);
         if is_known {
             return Ok(());
         }
@@ -275,8 +276,8 @@ impl TaskView {
         if status.state == TaskState::Completed
             && let Some(text) = status.message.as_ref().map(text_of).filter(|text| !text.is_empty())
         {
-            let repeated = self.pieces.iter().any(|piece| piece.text.trim() == text.trim())
-                || self.text().trim() == text.trim();
+            let repeated =
+                self.pieces.iter().any(|piece| piece.text.trim() == text.trim()) || self.text().trim() == text.trim();
             if !repeated {
                 self.push(&Source::Message, Block::Text, &text, changes)?;
             }
@@ -368,7 +369,8 @@ fn block_of(id: &ArtifactId) -> Block {
 
 /// The kind of a text part: reasoning where its lane or the part itself says so.
 fn part_block(block: Block, part: &Part) -> Block {
-    let named = part.metadata.get("shared").and_then(|shared| shared.pointer("/stream/block_type")).and_then(Json::as_str);
+    let named =
+        part.metadata.get("shared").and_then(|shared| shared.pointer("/stream/block_type")).and_then(Json::as_str);
     if block == Block::Reasoning || named == Some("reasoning") { Block::Reasoning } else { Block::Text }
 }
 
@@ -381,6 +383,6 @@ fn texts(parts: &[Part]) -> impl Iterator<Item = &str> {
 }
 
 /// The text of a message, one line per part.
-pub(crate) fn text_of(message: &Message) -> String {
+pub(super) fn text_of(message: &Message) -> String {
     texts(&message.parts).collect::<Vec<_>>().join("\n")
 }

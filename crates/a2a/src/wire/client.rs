@@ -381,7 +381,7 @@ pub enum StreamItem {
         /// Whether the agent says that the stream ends with it.
         is_final: bool,
         /// The event.
-        event: TaskEvent,
+        event: Box<TaskEvent>,
     },
 }
 
@@ -437,7 +437,7 @@ fn status_update(mut object: Object<'_>, syntax: Syntax) -> Result<StreamItem, E
         context_id: object.filled("contextId")?.unwrap_or_default(),
         seq,
         is_final,
-        event: TaskEvent::Status { status, metadata, mark },
+        event: Box::new(TaskEvent::Status { status, metadata, mark }),
     })
 }
 
@@ -464,7 +464,7 @@ fn artifact_update(mut object: Object<'_>, syntax: Syntax) -> Result<StreamItem,
         context_id: object.filled("contextId")?.unwrap_or_default(),
         seq,
         is_final: false,
-        event: TaskEvent::Artifact {
+        event: Box::new(TaskEvent::Artifact {
             id,
             name: artifact.name,
             parts: artifact.parts,
@@ -473,7 +473,7 @@ fn artifact_update(mut object: Object<'_>, syntax: Syntax) -> Result<StreamItem,
             last_chunk: object.boolean("lastChunk")?.unwrap_or(false),
             metadata,
             mark,
-        },
+        }),
         task_id,
     })
 }

@@ -61,7 +61,7 @@ fn stored(item: StreamItem) -> Result<NumberedEvent, Box<Task>> {
     match item {
         StreamItem::Task(task) => Err(task),
         StreamItem::Message(message) => Ok(NumberedEvent { seq: 1, event: TaskEvent::Message(*message) }),
-        StreamItem::Event { seq, event, .. } => Ok(NumberedEvent { seq: seq.unwrap_or(99), event }),
+        StreamItem::Event { seq, event, .. } => Ok(NumberedEvent { seq: seq.unwrap_or(99), event: *event }),
     }
 }
 
