@@ -81,7 +81,10 @@ impl Extensions {
             "a2a.interrupt.permission.reply" => replies::permission(&request).await,
             "a2a.interrupt.question.reply" => replies::question(&request, true).await,
             "a2a.interrupt.question.reject" => replies::question(&request, false).await,
-            _ => Err(Error::new(ErrorKind::MethodNotFound, format!("Unsupported method: {method}")).with("method", method)),
+            _ => {
+                Err(Error::new(ErrorKind::MethodNotFound, format!("Unsupported method: {method}"))
+                    .with("method", method))
+            }
         }
     }
 }

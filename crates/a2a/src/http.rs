@@ -25,15 +25,16 @@ use crate::wire::{self, Dialect, Rejection, RequestId, Route, Target};
 use crate::{Call, Credentials, Error, ErrorKind, Extensions, Principal, Reply, Settings};
 
 pub use documents::DocumentError;
-pub use mount::MOUNT_PATH;
 use documents::Documents;
 use metrics::HttpMetrics;
+pub use mount::MOUNT_PATH;
 
 /// The most identities whose rates and streams are counted.
 const MAX_IDENTITIES: usize = 10_000;
 
 const ALLOWED_METHODS: &str = "GET, HEAD, POST, DELETE, OPTIONS";
-const EXPOSED_HEADERS: &str = "A2A-Version, A2A-Extensions, X-A2A-Extensions, Traceparent, ETag, X-Request-Id, Retry-After";
+const EXPOSED_HEADERS: &str =
+    "A2A-Version, A2A-Extensions, X-A2A-Extensions, Traceparent, ETag, X-Request-Id, Retry-After";
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// What an A2A endpoint is made of.
@@ -81,11 +82,11 @@ impl Endpoint {
         let EndpointOptions { service, extensions, credentials, settings, card, signing_key, hosts, closing } = options;
         let documents = Documents::new(&card, signing_key.as_deref(), settings.gzip_minimum)?;
         let schemes: Vec<&str> = credentials.schemes().into_iter().map(scheme_challenge).collect();
-        let authenticate_header = HeaderValue::from_str(&schemes.join(", ")).unwrap_or(HeaderValue::from_static("Bearer"));
+        let authenticate_header =
+            HeaderValue::from_str(&schemes.join(", ")).unwrap_or(HeaderValue::from_static("Bearer"));
         let hosts = settings.allowed_hosts.iter().cloned().chain(hosts).collect();
         // Whoever shows credentials is no page that was tricked into calling; without credentials the host name counts.
-        let origins =
-            OriginPolicy { origins: settings.allowed_origins.clone(), hosts, any_host: !schemes.is_empty() };
+        let origins = OriginPolicy { origins: settings.allowed_origins.clone(), hosts, any_host: !schemes.is_empty() };
         let rate = settings
             .rate_limit
             .then(|| RateLimit::new(settings.rate_limit_requests, settings.rate_limit_window, MAX_IDENTITIES));
@@ -141,7 +142,12 @@ impl Endpoint {
         response
     }
 
-    async fn answer(self: Arc<Self>, parts: Parts, body: Body, trace: &TraceContext) -> Result<Response<Body>, Refused> {
+    async fn answer(
+        self: Arc<Self>,
+        parts: Parts,
+        body: Body,
+        trace: &TraceContext,
+    ) -> Result<Response<Body>, Refused> {
         let route = wire::route(
             &parts.method,
             parts.uri.path(),
@@ -214,7 +220,8 @@ impl Endpoint {
                 let permit = self.stream_permit(principal)?;
                 let events = service.subscribe(principal, id, *after).await?;
                 if events.is_over() && line == crate::Line::V10 {
-                    let message = format!("Task {id} has ended; there is nothing to subscribe to. Get the task instead");
+                    let message =
+                        format!("Task {id} has ended; there is nothing to subscribe to. Get the task instead");
                     return Err(Error::new(ErrorKind::UnsupportedOperation, message));
                 }
                 return Ok(self.stream_response(request, events, client, permit));

@@ -15,12 +15,17 @@
 //! session, interrupt or push configuration passes `service::access`. Nothing here reads the environment.
 
 mod call;
+pub mod card;
 pub mod client;
 mod credentials;
 mod error;
 mod event;
+mod extension;
+mod http;
 mod model;
 mod principal;
+pub mod records;
+pub mod service;
 mod settings;
 pub mod wire;
 
@@ -28,6 +33,8 @@ pub use call::{Call, ListRequest, PushAuthentication, PushConfig, Reply, SendOpt
 pub use credentials::{Credentials, CredentialsError, Scheme};
 pub use error::{Error, ErrorKind};
 pub use event::{Block, Lane, NumberedEvent, StreamMark, TaskEvent};
+pub use extension::Extensions;
+pub use http::{DocumentError, Endpoint, EndpointOptions, MOUNT_PATH};
 pub use model::{Artifact, ArtifactId, Content, Line, Message, Part, Role, Task, TaskState, TaskStatus};
 pub use principal::{Capabilities, Principal};
 pub use settings::{

@@ -5,6 +5,10 @@
 //! of its own shape; nothing is durable.
 
 pub mod backlog;
+pub mod body;
+pub mod conditional;
+pub mod gzip;
+pub mod limit;
 pub mod listen;
 pub mod metrics;
 pub mod mount;
@@ -13,3 +17,4 @@ pub mod peer;
 pub mod request_id;
 pub mod secret;
 pub mod sse;
+pub mod trace;

@@ -14,8 +14,7 @@ use crate::service::access::Use;
 /// The most parts of a prompt.
 const MAX_PARTS: usize = 1000;
 
-const PROMPT: [&str; 9] =
-    ["parts", "messageID", "model", "agent", "noReply", "tools", "format", "system", "variant"];
+const PROMPT: [&str; 9] = ["parts", "messageID", "model", "agent", "noReply", "tools", "format", "system", "variant"];
 const COMMAND: [&str; 7] = ["command", "arguments", "messageID", "agent", "model", "variant", "parts"];
 const PART_TYPES: [&str; 4] = ["text", "file", "agent", "subtask"];
 
@@ -126,7 +125,7 @@ pub(super) async fn summarize(request: &Request<'_>) -> Result<Json, Error> {
     body.only(&["providerID", "modelID", "auto"])?;
     let auto = body.flag("auto")?.unwrap_or(false);
     let named = match (text(&body, "providerID")?, text(&body, "modelID")?) {
-        (Some(provider_id), Some(model_id)) => Some(ModelRef { provider_id, model_id }),
+        (Some(provider_id), Some(model_id)) => Some(ModelRef { provider_id, model_id, variant: None }),
         (None, None) => None,
         _ => return Err(Error::invalid("request", "request.providerID and request.modelID belong together")),
     };
@@ -178,6 +177,7 @@ fn model(body: &Params<'_>) -> Result<Option<ModelRef>, Error> {
     Ok(Some(ModelRef {
         provider_id: model.required_text("providerID")?.to_owned(),
         model_id: model.required_text("modelID")?.to_owned(),
+        variant: None,
     }))
 }
 

@@ -95,11 +95,8 @@ impl Document {
             response
         } else {
             let compressed = self.gzip.as_ref().filter(|_| transport::gzip::is_accepted(&request.headers));
-            let mut response = super::plain(
-                StatusCode::OK,
-                "application/json",
-                compressed.unwrap_or(&self.body).clone(),
-            );
+            let mut response =
+                super::plain(StatusCode::OK, "application/json", compressed.unwrap_or(&self.body).clone());
             if compressed.is_some() {
                 response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             }

@@ -18,7 +18,8 @@ const CARDS: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.js
 
 impl Mount for Endpoint {
     fn takes(&self, path: &str) -> bool {
-        CARDS.contains(&path) || path.strip_prefix(MOUNT_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        CARDS.contains(&path)
+            || path.strip_prefix(MOUNT_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
     fn respond(self: Arc<Self>, mut request: Request<Body>) -> BoxFuture<'static, Response<Body>> {

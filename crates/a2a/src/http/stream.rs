@@ -10,6 +10,7 @@ use transport::limit::ConcurrencyPermit;
 use transport::sse::SseFrame;
 
 use super::Endpoint;
+use crate::event::{NumberedEvent, TaskEvent};
 use crate::service::{EventStream, StreamItem};
 use crate::wire::{self, EventWriter};
 
@@ -37,7 +38,8 @@ impl Endpoint {
                     SseFrame { event: None, id, data: data.into() }
                 }),
                 Ok(StreamItem::Message(message)) => {
-                    Some(SseFrame { event: None, id: None, data: writer.message(&message).into() })
+                    let event = NumberedEvent { seq: 1, event: TaskEvent::Message(*message) };
+                    writer.event(&event).map(|data| SseFrame { event: None, id: None, data: data.into() })
                 }
                 Err(error) => {
                     let data = writer.error(&error).into();

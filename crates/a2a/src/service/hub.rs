@@ -91,7 +91,9 @@ impl Hub {
                     self.pump(WatchScope::All, events);
                     return Ok(());
                 }
-                Err(HostError::NotFound { .. } | HostError::Unsupported(_) | HostError::Upstream { status: 404, .. }) => {
+                Err(
+                    HostError::NotFound { .. } | HostError::Unsupported(_) | HostError::Upstream { status: 404, .. },
+                ) => {
                     sources.directories = Some(Vec::new());
                 }
                 Err(error) => return Err(error),
