@@ -87,9 +87,9 @@ fn explain(error: StartError) -> Failure {
     let hint = match &error {
         StartError::Open(_) => "set A2A_BEARER_TOKEN, or listen on 127.0.0.1",
         StartError::Listen { error, .. } if error.kind() == std::io::ErrorKind::AddrInUse => {
-            "another program listens there; choose another A2A_PORT, or 0 for any free one"
+            "another program listens there; choose another --port or A2A_PORT, or 0 for any free one"
         }
-        StartError::Listen { .. } => "check A2A_HOST and A2A_PORT",
+        StartError::Listen { .. } => "check --hostname and --port, or A2A_HOST and A2A_PORT",
     };
     Failure::new(Exit::Failed, error.to_string()).hint(hint)
 }

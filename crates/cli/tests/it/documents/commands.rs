@@ -128,7 +128,7 @@ fn every_command_and_option_that_a_document_shows_exists() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    for command in ["run", "serve", "session", "tree", "worktree", "mcp", "gc", "acp-client"] {
+    for command in ["run", "serve", "a2a", "session", "tree", "worktree", "mcp", "gc", "acp-client"] {
         assert!(checked.contains(command), "no document shows {command}: {checked:?}");
     }
 }
