@@ -16,6 +16,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use tokio_util::sync::CancellationToken;
+use transport::body;
 use transport::limit::{ConcurrencyLimit, RateLimit};
 use transport::listen::Handler;
 use transport::origin::{self, OriginPolicy};
@@ -113,7 +114,7 @@ impl Endpoint {
     /// Answers a request.
     pub async fn respond(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
         let started = Instant::now();
-        let (mut parts, body) = request.into_parts();
+        let (mut parts, mut body) = request.into_parts();
         let trace = TraceContext::of(&parts.headers);
         let origin = parts.headers.get(header::ORIGIN).cloned();
         let id = request_id(&parts.headers);
@@ -127,11 +128,13 @@ impl Endpoint {
         let mut response = match (refusal, origin::preflight(&parts, ALLOWED_METHODS)) {
             (Some(refusal), _) => self.refuse_origin(&parts, refusal),
             (None, Some(preflight)) => preflight,
-            (None, None) => match self.clone().answer(parts, body, &trace, method == Method::HEAD).await {
+            (None, None) => match self.clone().answer(parts, &mut body, &trace, method == Method::HEAD).await {
                 Ok(response) => response,
                 Err(refused) => *refused,
             },
         };
+        // What nobody has read.
+        body::discard(body, self.settings.max_request_body);
         origin::add_cors_headers(origin.as_ref().filter(|_| is_allowed), EXPOSED_HEADERS, &mut response);
         let headers = response.headers_mut();
         headers.insert(TRACEPARENT, trace.header());

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a client may send nothing while its body is incomplete.
 const STALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// How much of a body that is refused is still taken, so that the client reads the response instead of a reset.
+/// How much of a body that is too large is still taken, so that the client reads the response instead of a reset.
 const MAX_DISCARDED_BYTES: usize = 256 << 20;
 /// How long that may take.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ pub enum BodyError {
 pub async fn read(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Bytes, BodyError> {
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if let Some(size) = announced.filter(|size| usize::try_from(*size).map_or(true, |size| size > limit)) {
-        discard(body);
+        discard(body, MAX_DISCARDED_BYTES);
         return Err(BodyError::TooLarge { limit, size: Some(size) });
     }
     let deadline = Instant::now() + BODY_TIMEOUT;
@@ -55,7 +55,7 @@ pub async fn read(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<B
     let mut piece = Some(first);
     while let Some(bytes) = piece {
         if bytes.len() > limit - read.len() {
-            discard(body);
+            discard(body, MAX_DISCARDED_BYTES);
             return Err(BodyError::TooLarge { limit, size: None });
         }
         read.extend_from_slice(&bytes);
@@ -82,9 +82,9 @@ async fn next(body: &mut Body, deadline: Instant) -> Result<Option<Bytes>, BodyE
     }
 }
 
-/// Takes the rest of a body that nobody reads. A connection that is closed with unread bytes is reset, and many clients
-/// then report the reset instead of the response.
-pub fn discard(mut body: Body) {
+/// Takes up to `limit` bytes of a body that nobody reads. A connection that is closed with unread bytes is reset, and many
+/// clients then report the reset instead of the response.
+pub fn discard(mut body: Body, limit: usize) {
     if body.is_end_stream() {
         return;
     }
@@ -92,7 +92,7 @@ pub fn discard(mut body: Body) {
         let mut taken = 0;
         while let Some(Ok(frame)) = body.frame().await {
             taken += frame.data_ref().map_or(0, Bytes::len);
-            if taken > MAX_DISCARDED_BYTES {
+            if taken > limit {
                 break;
             }
         }

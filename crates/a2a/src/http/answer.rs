@@ -11,17 +11,18 @@ use transport::listen::ConnectionInfo;
 use transport::trace::TraceContext;
 use transport::{body, gzip};
 
-use super::refusal::{Refused, add_negotiated_headers, body_error, check_media_type, refuse};
+use super::refusal::{Refused, add_negotiated_headers, body_error, is_json, refuse};
 use super::{Endpoint, into_response};
 use crate::wire::{self, Operation, Rejection, Route, Target};
 use crate::{Call, Error, ErrorKind, Line, Principal, Reply};
 
 impl Endpoint {
-    /// Answers a request whose host and origin are allowed. `head_only` if the client wants no body.
+    /// Answers a request whose host and origin are allowed. Leaves the body there unless it is needed. `head_only` if the
+    /// client wants no body.
     pub(super) async fn answer(
         self: Arc<Self>,
         parts: Parts,
-        body: Body,
+        body: &mut Body,
         trace: &TraceContext,
         head_only: bool,
     ) -> Result<Response<Body>, Refused> {
@@ -41,7 +42,11 @@ impl Endpoint {
             return Err(Box::new(refuse(&error, dialect)));
         }
         let bytes = match route.has_body() {
-            true => self.read_body(&route, &parts, body).await?,
+            true if !is_json(&parts.headers) => {
+                let message = "Send application/json or application/a2a+json";
+                return Err(Box::new(refuse(&Error::new(ErrorKind::MediaTypeNotSupported, message), dialect)));
+            }
+            true => self.read_body(&route, &parts, std::mem::take(body)).await?,
             false => Bytes::new(),
         };
         let mut request = wire::parse(&route, &bytes, &self.wire).map_err(|rejection| reject(&rejection))?;
@@ -73,10 +78,6 @@ impl Endpoint {
 
     async fn read_body(&self, route: &Route, parts: &Parts, body: Body) -> Result<Bytes, Refused> {
         let refuse = |error: &Error| Box::new(refuse(error, route.dialect()));
-        if let Err(error) = check_media_type(&parts.headers) {
-            body::discard(body);
-            return Err(refuse(&error));
-        }
         let read = body::read(&parts.headers, body, self.settings.max_request_body).await;
         read.map_err(|error| refuse(&body_error(&error)))
     }

@@ -75,15 +75,12 @@ pub(super) fn body_error(error: &BodyError) -> Error {
     }
 }
 
-/// Refuses a body that says that it is no JSON. One that says nothing is read.
-pub(super) fn check_media_type(headers: &HeaderMap) -> Result<(), Error> {
-    let Some(given) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+/// Whether a body may be JSON: it says so, or nothing.
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    let Some(given) = headers.get(header::CONTENT_TYPE) else { return true };
     let given = given.to_str().unwrap_or_default();
     let name = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    if name == "application/json" || name.ends_with("+json") {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::MediaTypeNotSupported, "Send application/json or application/a2a+json"))
+    name == "application/json" || name.ends_with("+json")
 }
 
 /// Adds what was agreed on. Only a response that succeeds names extensions.
