@@ -6,6 +6,7 @@
 mod canonical;
 mod contract;
 mod extensions;
+mod known;
 mod openapi;
 mod profile;
 mod sign;

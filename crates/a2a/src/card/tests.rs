@@ -1,5 +1,7 @@
 //! Cards against the published schema of 0.3, the official types of 1.0, and what is served.
 
+mod signatures;
+
 use http::{HeaderMap, Method};
 
 use super::*;
