@@ -391,20 +391,21 @@ async def an_open_stream_goes_on_after_plain_words():
         assert not said(seen + rest).endswith(prompt.answer)
 
 
-main(
-    the_card_has_both_transports,
-    both_cards_are_signed,
-    a_message_is_answered,
-    a_message_is_answered_in_a_stream,
-    a_task_is_watched_without_waiting_for_it,
-    a_cut_stream_goes_on,
-    a_task_is_cancelled,
-    tasks_are_listed_in_pages,
-    a_webhook_is_called,
-    a_webhook_of_a_message_is_called,
-    a_permission_is_given_by_the_extension,
-    a_question_is_answered_by_the_extension,
-    a_permission_is_given_in_plain_words,
-    a_question_is_answered_in_plain_words,
-    an_open_stream_goes_on_after_plain_words,
-)
+if __name__ == "__main__":
+    main(
+        the_card_has_both_transports,
+        both_cards_are_signed,
+        a_message_is_answered,
+        a_message_is_answered_in_a_stream,
+        a_task_is_watched_without_waiting_for_it,
+        a_cut_stream_goes_on,
+        a_task_is_cancelled,
+        tasks_are_listed_in_pages,
+        a_webhook_is_called,
+        a_webhook_of_a_message_is_called,
+        a_permission_is_given_by_the_extension,
+        a_question_is_answered_by_the_extension,
+        a_permission_is_given_in_plain_words,
+        a_question_is_answered_in_plain_words,
+        an_open_stream_goes_on_after_plain_words,
+    )
