@@ -27,6 +27,8 @@ const BEGINS_BEFORE = {
 }[line]
 /** Their clients went on when the task had begun, or had asked. */
 const LEFT_OPEN = new Set(BEGINS_BEFORE.map(([name]) => name))
+/** Such bodies were not kept. */
+const TOO_LARGE = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "none", params: { text: "x".repeat(1 << 20) } })
 /** How long a stream may take to end once everything else was answered. */
 const LAST_WAIT = 5000
 
@@ -81,8 +83,8 @@ function who({ name, headers, line: isExplicit }) {
 }
 
 function send(exchange) {
-  const { method, path, body, text } = exchange
-  const payload = text ?? (body === undefined ? undefined : JSON.stringify(body))
+  const { method, path, body, text, status } = exchange
+  const payload = status === 413 ? TOO_LARGE : text ?? (body === undefined ? undefined : JSON.stringify(body))
   const headers = { ...who(exchange) }
   if (payload !== undefined) headers["content-type"] ??= "application/json"
   if (headers["if-none-match"]) headers["if-none-match"] = etags.get(path)
@@ -218,7 +220,7 @@ async function exchange(recorded) {
   for (const difference of compare("", reply, own, whole)) report(name, difference)
 }
 
-/** Follows a stream; whoever left it open in the recording goes on once the task is known, and has asked if it does. */
+/** Follows a stream; who left it open in the recording goes on once the task is known, and has asked if it does. */
 async function stream({ name, events: theirs }, response) {
   const own = []
   let begun
@@ -247,7 +249,7 @@ async function stream({ name, events: theirs }, response) {
     compareStreams(name, theirs, own)
   }
   if (!LEFT_OPEN.has(name)) return soon(`end of ${name}`, reading).then(end)
-  if (theirs.length > 0) await soon(`begin of ${name}`, hasBegun)
+  if (!name.includes("subscribe")) await soon(`begin of ${name}`, hasBegun)
   learned()
   open.push(end)
 }

@@ -154,7 +154,7 @@ async def a_message_is_answered():
         assert len((await client.get_task(TaskQueryParams(id=task.id, history_length=1))).history) == 1
         other = await send(client, prompt.text, context_id=task.context_id)
         assert other.context_id == task.context_id and other.id != task.id
-        assert other.metadata["shared"]["session"] == task.metadata["shared"]["session"]
+        assert other.metadata["shared"]["session"]["id"] == task.metadata["shared"]["session"]["id"]
         await refused(A2AClientError, client.get_task(TaskQueryParams(id=str(uuid.uuid4()))))
         await refused(A2AClientError, send(client, "more", task))
 
@@ -201,7 +201,7 @@ async def a_cut_stream_goes_on():
         seen = updates(await until(stream, is_block))
         last = number(seen[-1])
         await stream.aclose()
-        context = ClientCallContext(state={"http_kwargs": {"headers": {"Last-Event-ID": str(last)}}})
+        context = ClientCallContext(state={"http_kwargs": {"headers": {"Last-Event-ID": str(int(last))}}})
         rest = client.resubscribe(TaskIdParams(id=seen[-1].task_id), context=context)
         prompt.release()
         later = updates(await drain(rest))
