@@ -22,7 +22,7 @@ async fn webhook() -> (String, mpsc::UnboundedReceiver<(HeaderMap, Value)>) {
 }
 
 async fn next(got: &mut mpsc::UnboundedReceiver<(HeaderMap, Value)>) -> (HeaderMap, Value) {
-    tokio::time::timeout(testkit::WAIT, got.recv()).await.expect("a notification").unwrap()
+    tokio::time::timeout(testkit::WAIT, got.recv()).await.unwrap().unwrap()
 }
 
 fn config(task: &str, id: Option<&str>, url: &str) -> PushConfig {
