@@ -217,7 +217,8 @@ impl Translator {
         }
     }
 
-    fn restore_shared(&mut self, metadata: &JsonMap) {
+    /// Remembers what metadata tells already.
+    pub(super) fn restore_shared(&mut self, metadata: &JsonMap) {
         let Some(shared) = metadata.get("shared") else { return };
         let text = |member: &str, name: &str| shared.get(member)?.get(name)?.as_str().map(str::to_owned);
         if let Some(part) = text("progress", "part_id").and_then(|id| PartId::parse(&id).ok()) {
@@ -341,16 +342,8 @@ impl Translator {
 
     fn take(&mut self, body: &EventBody, news: &mut Vec<News>) {
         match body {
-            EventBody::PermissionAsked(ask) => {
-                if self.ask(ask.id.as_str()) {
-                    news.push(News::Permission(ask.clone()));
-                }
-            }
-            EventBody::QuestionAsked(ask) => {
-                if self.ask(ask.id.as_str()) {
-                    news.push(News::Question(ask.clone()));
-                }
-            }
+            EventBody::PermissionAsked(ask) if self.ask(ask.id.as_str()) => news.push(News::Permission(ask.clone())),
+            EventBody::QuestionAsked(ask) if self.ask(ask.id.as_str()) => news.push(News::Question(ask.clone())),
             EventBody::PermissionReplied { request_id, reply, .. } => {
                 let declined = *reply == api::PermissionReplyKind::Reject;
                 self.resolve(request_id.to_string(), declined, news);
@@ -367,10 +360,10 @@ impl Translator {
                     self.take_part(part, news);
                 }
             }
-            EventBody::PartDelta { message_id, part_id, field, delta, .. } if field == "text" => {
-                if self.is_known_or_waits(message_id, body) {
-                    self.take_delta(part_id, delta, news);
-                }
+            EventBody::PartDelta { message_id, part_id, field, delta, .. }
+                if field == "text" && self.is_known_or_waits(message_id, body) =>
+            {
+                self.take_delta(part_id, delta, news);
             }
             _ => {}
         }
@@ -393,10 +386,11 @@ impl Translator {
     }
 
     fn take_title(&mut self, info: &Session, news: &mut Vec<News>) {
-        if info.title.is_empty() || info.title.starts_with(NO_TITLE) || self.title.as_ref() == Some(&info.title) {
+        let title = title_of(&info.title);
+        if title.is_none() || self.title == title {
             return;
         }
-        self.title = Some(info.title.clone());
+        self.title = title;
         if self.begun {
             self.note("session", self.session(), None, "status", news);
         }
@@ -580,6 +574,11 @@ impl Translator {
         let mark = StreamMark { message_id: Some(message.to_string()), source: source.to_owned(), role: None };
         Chunk { lane, parts: vec![part], append, append_any, mark }
     }
+}
+
+/// The title of a session, unless it stands in for one.
+pub(super) fn title_of(title: &str) -> Option<String> {
+    (!title.is_empty() && !title.starts_with(NO_TITLE)).then(|| title.to_owned())
 }
 
 /// How far a tool call is that has ended.

@@ -76,6 +76,29 @@ impl Runner {
         }
     }
 
+    /// Subagents of earlier tasks may still run in the background. What they ask belongs to this task.
+    pub(super) async fn adopt_subagents(&mut self, subscription: &Subscription) {
+        let inner = self.inner.clone();
+        let (host, session, scope) = (&*inner.host, self.row.session_id.clone(), self.row.scope());
+        let read = async {
+            let family = follow::family(host, &session).await?;
+            let asks = match family.is_empty() {
+                true => Vec::new(),
+                false => follow::open_asks(host, &scope, &session, &family).await?,
+            };
+            Ok::<_, api::HostError>((family, asks))
+        };
+        match timeout(READ_TIMEOUT, read).await {
+            Ok(Ok((family, asks))) => {
+                subscription.adopt(family.into_iter().map(|child| child.id));
+                let news = self.translator.open_asks(&asks);
+                self.tell(news).await;
+            }
+            Ok(Err(error)) => tracing::warn!(%error, %session, "cannot read the subagents of a session"),
+            Err(_) => tracing::warn!(%session, "reading the subagents of a session takes too long"),
+        }
+    }
+
     /// Publishes news. Text waits for the log a while, everything else is written at once.
     pub(super) async fn tell(&mut self, news: Vec<News>) {
         let mut chunk: Option<Chunk> = None;
