@@ -1,13 +1,39 @@
 //! Durable rows of this face, on the store's records.
+//!
+//! * `rows`, `change`: what the service sees, and several changes in one commit. `keys`: how it is laid out.
+//! * `tasks`, `write`: tasks until they end. `open_tasks` knows those in memory. `list`: pages of tasks. `log`: their events.
+//! * `sessions`: contexts, and the owners of sessions. `interrupts`. `pushes`: push configurations.
+//! * `upkeep`: what is too old goes. `lock`: one service per database.
+//!
+//! A task that has ended never changes again, so each list is a range of keys that were written once, and the few tasks
+//! that have not ended are in memory. Its end is guarded by the version of its row: the first one wins.
 
 mod change;
+mod interrupts;
+mod keys;
+mod list;
+mod lock;
+mod log;
+mod open_tasks;
+mod pushes;
 mod rows;
+mod sessions;
+mod tasks;
+mod upkeep;
+mod write;
 
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 
-use api::{SessionId, Timestamp};
-use store::{Store, StoreError};
+use api::Json;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use store::{Batch, Location, Store, StoreError};
 
 pub use change::{Change, Committed};
 pub use rows::{
@@ -15,8 +41,15 @@ pub use rows::{
     TaskContent, TaskRow, UnfinishedTask, WorkPrompt,
 };
 
-use crate::call::ListRequest;
-use crate::event::NumberedEvent;
+use interrupts::OpenInterrupts;
+use lock::{ServiceLock, TemporaryDirectory};
+use open_tasks::OpenTasks;
+use pushes::Followed;
+pub use pushes::{MAX_PUSH_CONFIGS, PutPush};
+use upkeep::Totals;
+
+/// How often a write is tried again that met another one of the same rows.
+const MAX_RETRIES: usize = 8;
 
 /// Why the rows cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -47,146 +80,87 @@ pub struct Records {
 }
 
 struct Inner {
+    // The order matters: the database is closed before it is unlocked, and before its directory is deleted.
     store: Store,
+    _lock: ServiceLock,
+    temporary: Option<TemporaryDirectory>,
+    open: OpenTasks,
+    /// Written while tasks end or are deleted, read while a page of a list is put together.
+    totals: tokio::sync::RwLock<Totals>,
+    interrupts: OpenInterrupts,
+    followed: Followed,
 }
 
-#[allow(unused_variables)]
 impl Records {
     /// Opens the rows of a database. One service per database; a second is refused.
     pub async fn open(store: Store, path: &Path) -> Result<Self, OpenError> {
-        let _ = path;
-        Ok(Self { inner: Arc::new(Inner { store }) })
+        let lock = ServiceLock::take(path)?;
+        Self::load(store, lock, None).await
     }
 
     /// Rows that are gone when the service stops.
     pub async fn open_temporary(parent: &Path) -> Result<Self, OpenError> {
-        unimplemented!()
+        let directory = TemporaryDirectory::create(parent)?;
+        let lock = ServiceLock::take(&directory.database())?;
+        let store = Store::open(&directory.database())?;
+        Self::load(store, lock, Some(directory)).await
     }
 
-    /// Inserts a task, its message, the binding of its context and its push configuration. On disk when this returns.
-    pub async fn insert(&self, task: NewTask) -> Result<Inserted, StoreError> {
-        unimplemented!()
+    async fn load(
+        store: Store,
+        lock: ServiceLock,
+        temporary: Option<TemporaryDirectory>,
+    ) -> Result<Self, OpenError> {
+        let totals = tokio::sync::RwLock::new(Totals::load(&store)?);
+        let (open, interrupts, followed) = Default::default();
+        let records =
+            Self { inner: Arc::new(Inner { store, _lock: lock, temporary, open, totals, interrupts, followed }) };
+        records.load_open().await?;
+        records.load_interrupts().await?;
+        records.load_deliveries().await?;
+        Ok(records)
     }
 
-    /// The row of a task.
-    pub fn row(&self, task: &str) -> Result<Option<TaskRow>, StoreError> {
-        unimplemented!()
+    /// A batch without changes. A temporary database outlives no crash, so that it need not wait for the disk.
+    fn batch(&self, durable: bool) -> Batch {
+        let batch = Batch::new(&Location::new("", ""));
+        match durable && self.inner.temporary.is_none() {
+            true => batch.durable(),
+            false => batch,
+        }
     }
+}
 
-    /// The messages of a task, and if it has ended, what it made.
-    pub async fn content(&self, task: &str) -> Result<TaskContent, StoreError> {
-        unimplemented!()
-    }
+type Write<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-    /// Writes changes of a task.
-    pub async fn commit(&self, change: Change) -> Result<Committed, StoreError> {
-        unimplemented!()
+/// Runs a write to its end, also when its caller goes away meanwhile: what is in memory must follow what was stored.
+async fn complete<T: Send + 'static>(
+    write: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> Result<T, StoreError> {
+    let mut write: Write<Result<T, StoreError>> = Box::pin(write);
+    // Most commits are done at once.
+    match futures::poll!(&mut write) {
+        std::task::Poll::Ready(done) => done,
+        std::task::Poll::Pending => tokio::spawn(write).await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a write of a task's rows did not end");
+            Err(StoreError::Closed)
+        }),
     }
+}
 
-    /// A message of an owner that was taken before. Forgotten with its task.
-    pub fn message(&self, identity: &str, message_id: &str) -> Result<Option<KnownMessage>, StoreError> {
-        unimplemented!()
-    }
+fn to_json(value: &impl Serialize) -> Result<Json, StoreError> {
+    serde_json::to_value(value).map_err(|error| StoreError::Invalid(error.to_string()))
+}
 
-    /// Marks that the cancellation of a task was asked for. On disk when this returns; the row is not changed.
-    pub async fn mark_canceled(&self, task: &str) -> Result<(), StoreError> {
-        unimplemented!()
-    }
+fn from_json<T: DeserializeOwned>(namespace: &'static str, key: &str, value: Json) -> Result<T, StoreError> {
+    serde_json::from_value(value).map_err(|error| StoreError::Row {
+        table: namespace,
+        id: key.to_owned(),
+        detail: error.to_string(),
+    })
+}
 
-    /// The tasks that have not ended, in the order in which they were accepted.
-    pub fn unfinished(&self) -> Vec<String> {
-        unimplemented!()
-    }
-
-    /// A task that has not ended, with all that is needed to go on.
-    pub async fn load_unfinished(&self, task: &str) -> Result<Option<UnfinishedTask>, StoreError> {
-        unimplemented!()
-    }
-
-    /// The events of a task after a number, oldest first. Those of an ended task are kept for an hour.
-    pub async fn events(&self, task: &str, after: u64, limit: usize) -> Result<Vec<NumberedEvent>, StoreError> {
-        let _ = &self.inner.store;
-        unimplemented!()
-    }
-
-    /// A page of the tasks of an owner. A bad cursor is an invalid-params error.
-    pub async fn list(&self, identity: &str, request: &ListRequest) -> Result<RowPage, crate::Error> {
-        unimplemented!()
-    }
-
-    /// The session of a context in a place; `None` names the place where contexts work by default.
-    pub fn context_session(
-        &self,
-        identity: &str,
-        context: &str,
-        place: Option<&str>,
-    ) -> Result<Option<SessionId>, StoreError> {
-        unimplemented!()
-    }
-
-    /// Binds a context to a session, in a place. Inserting a task does the same.
-    pub async fn bind_context(
-        &self,
-        identity: &str,
-        context: &str,
-        place: Option<&str>,
-        session: &SessionId,
-    ) -> Result<(), StoreError> {
-        unimplemented!()
-    }
-
-    /// Who owns a session.
-    pub fn session_owner(&self, session: &SessionId) -> Result<Option<String>, StoreError> {
-        unimplemented!()
-    }
-
-    /// Who owns sessions, in their order.
-    pub async fn session_owners(&self, sessions: Vec<SessionId>) -> Result<Vec<Option<String>>, StoreError> {
-        unimplemented!()
-    }
-
-    /// Makes an identity the owner of a session. An error if somebody else owns it or has claimed it.
-    pub async fn own_session(&self, identity: &str, session: &SessionId) -> Result<(), crate::Error> {
-        unimplemented!()
-    }
-
-    /// Forgets the owner of a session that was deleted.
-    pub async fn forget_session(&self, session: &SessionId) -> Result<(), StoreError> {
-        unimplemented!()
-    }
-
-    /// Reserves a session without an owner for an identity, until it is owned, released, or the time is over.
-    pub async fn claim_session(
-        &self,
-        identity: &str,
-        session: &SessionId,
-        ttl: std::time::Duration,
-    ) -> Result<Claim, StoreError> {
-        unimplemented!()
-    }
-
-    /// Gives up the claim of an identity.
-    pub async fn release_session(&self, identity: &str, session: &SessionId) -> Result<(), StoreError> {
-        unimplemented!()
-    }
-
-    /// An interrupt that is open, or expired a short while ago: compare [`Interrupt::expires_at`].
-    pub fn interrupt(&self, request_id: &str, now: Timestamp) -> Option<Interrupt> {
-        unimplemented!()
-    }
-
-    /// The interrupts that an identity can answer, oldest first.
-    pub fn interrupts(&self, identity: &str, kind: InterruptKind, now: Timestamp) -> Vec<Interrupt> {
-        unimplemented!()
-    }
-
-    /// The interrupts of a task that can be answered, oldest first.
-    pub fn task_interrupts(&self, task: &str, now: Timestamp) -> Vec<Interrupt> {
-        unimplemented!()
-    }
-
-    /// Deletes what is too old or too much, a bounded amount at a time. Returns whether there is more to do.
-    pub async fn upkeep(&self, now: Timestamp) -> Result<bool, StoreError> {
-        unimplemented!()
-    }
+/// A record as a value.
+fn read<T: DeserializeOwned>(store: &Store, namespace: &'static str, key: &str) -> Result<Option<T>, StoreError> {
+    store.record(namespace, key)?.map(|record| from_json(namespace, key, record.value)).transpose()
 }

@@ -205,6 +205,9 @@ pub struct Delivery {
     /// When to try it again.
     #[serde(default)]
     pub next: Timestamp,
+    /// The version of the row as it was read or written.
+    #[serde(skip)]
+    pub version: u64,
 }
 
 /// The outcome of claiming a session.
