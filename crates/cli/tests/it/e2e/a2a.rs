@@ -2,6 +2,7 @@
 
 mod process;
 mod startup;
+mod upstream;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -42,7 +43,7 @@ fn cards_are_public_and_everything_else_needs_credentials() {
     ] {
         for authorization in ["", "Bearer wrong", "Basic b3BlbmNvZGU6c2VjcmV0"] {
             let answer = send(&service.url, method, path, &[("authorization", authorization)], body);
-            assert_eq!(answer.header("www-authenticate"), Some("bearer"), "{method} {path}");
+            assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{method} {path}");
             assert_eq!(answer.expect(401), json!({ "error": "Unauthorized" }), "{method} {path}");
         }
     }
@@ -51,7 +52,7 @@ fn cards_are_public_and_everything_else_needs_credentials() {
     assert!(metrics.as_str().unwrap().contains("a2a_stream_active 0"), "{metrics}");
     assert_eq!(service.send("GET", "/no/such/path", &[], None).expect(404), json!({ "detail": "Not Found" }));
     let wrong_method = service.send("GET", "/v1/message:send", &[], None);
-    assert_eq!((wrong_method.status, wrong_method.header("allow")), (405, Some("post")));
+    assert_eq!((wrong_method.status, wrong_method.header("allow")), (405, Some("POST")));
     let compressed = service.send("GET", "/extendedAgentCard", &[("accept-encoding", "gzip")], None);
     assert_eq!((compressed.status, compressed.header("content-encoding")), (200, Some("gzip")));
 }

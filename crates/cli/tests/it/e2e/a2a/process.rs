@@ -30,7 +30,7 @@ impl Answer {
     fn parse(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Self { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+        Self { status, head: head.to_owned(), body: body.to_owned() }
     }
 
     /// The body, if the status is the expected one.
@@ -42,7 +42,8 @@ impl Answer {
 
     /// A header.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+        let named = |line: &&str| line.split(':').next().is_some_and(|key| key.eq_ignore_ascii_case(name));
+        self.head.lines().find(named)?.split_once(':').map(|(_, value)| value.trim())
     }
 }
 
