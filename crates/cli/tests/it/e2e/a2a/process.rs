@@ -50,9 +50,9 @@ impl Answer {
 /// Sends a request with further headers to any server.
 pub fn send(url: &str, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Answer {
     let mut stream = begin(url, method, path, headers, body);
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    Answer::parse(&answer)
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    Answer::parse(&String::from_utf8_lossy(&answer))
 }
 
 fn begin(url: &str, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> TcpStream {
