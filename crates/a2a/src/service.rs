@@ -2,17 +2,22 @@
 
 pub mod access;
 mod apply;
+mod fetch;
 mod hub;
+mod input;
+mod interrupts;
 mod live;
 mod metrics;
 mod queue;
+mod replies;
+mod scope;
 mod stream;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{AgentRuntime, JsonMap, PermissionReply, PromptPart, Scope};
+use api::AgentRuntime;
 use store::StoreError;
 use tokio_util::sync::CancellationToken;
 
@@ -49,11 +54,31 @@ pub struct ServiceOptions {
 #[derive(Debug, Clone)]
 pub struct ServiceSettings {
     pub(crate) stream_max_duration: Duration,
+    pub(crate) allow_directory_override: bool,
+    pub(crate) accept_data_parts: bool,
+    pub(crate) claim_ttl: Duration,
+    pub(crate) interrupt_ttl: Duration,
+    pub(crate) interrupt_tombstone_ttl: Duration,
+    pub(crate) upstream_url: Option<String>,
+    pub(crate) agent: Option<String>,
+    pub(crate) system: Option<String>,
+    pub(crate) variant: Option<String>,
 }
 
 impl From<&Settings> for ServiceSettings {
     fn from(settings: &Settings) -> Self {
-        Self { stream_max_duration: settings.stream_max_duration }
+        Self {
+            stream_max_duration: settings.stream_max_duration,
+            allow_directory_override: settings.allow_directory_override,
+            accept_data_parts: settings.accept_data_parts,
+            claim_ttl: settings.claim_ttl,
+            interrupt_ttl: settings.interrupt_ttl,
+            interrupt_tombstone_ttl: settings.interrupt_tombstone_ttl,
+            upstream_url: settings.upstream_url.clone(),
+            agent: settings.agent.clone(),
+            system: settings.system.clone(),
+            variant: settings.variant.clone(),
+        }
     }
 }
 
@@ -69,6 +94,12 @@ struct Inner {
     settings: ServiceSettings,
     metrics: Arc<Metrics>,
     access: Access,
+    /// Where requests may work.
+    places: scope::Places,
+    /// What messages may contain.
+    inputs: input::Inputs,
+    /// The requests that wait for an answer.
+    interrupts: interrupts::Interrupts,
     closing: CancellationToken,
 }
 
@@ -106,16 +137,6 @@ impl Service {
     /// The counters.
     pub fn metrics(&self) -> &Metrics {
         &self.inner.metrics
-    }
-
-    /// The place that the metadata of a request names, else the service's.
-    pub async fn scope(&self, metadata: &JsonMap) -> Result<Scope, Error> {
-        unimplemented!()
-    }
-
-    /// A part of a prompt of `prompt_async` or `command`, under the rules for files of messages.
-    pub async fn check_prompt_part(&self, part: PromptPart) -> Result<PromptPart, Error> {
-        unimplemented!()
     }
 
     /// Takes a message, and answers as its options say.
@@ -171,21 +192,6 @@ impl Service {
 
     /// Deletes a push configuration.
     pub async fn delete_push(&self, who: &Principal, task: &str, id: Option<&str>) -> Result<(), Error> {
-        unimplemented!()
-    }
-
-    /// Answers a permission request.
-    pub async fn reply_permission(&self, who: &Principal, id: &str, reply: PermissionReply) -> Result<(), Error> {
-        unimplemented!()
-    }
-
-    /// Answers a question; `None` declines to.
-    pub async fn reply_question(
-        &self,
-        who: &Principal,
-        id: &str,
-        answers: Option<Vec<Vec<String>>>,
-    ) -> Result<(), Error> {
         unimplemented!()
     }
 }
