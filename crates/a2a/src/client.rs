@@ -90,10 +90,10 @@ struct Route {
 
 impl A2AClient {
     /// A client with these options. Sends nothing yet.
-    pub fn new(options: ClientOptions) -> Result<Self, ClientError> {
+    pub fn new(options: ClientOptions) -> Self {
         let options = Arc::new(options);
-        let http = Http::new(options.clone())?;
-        Ok(Self { inner: Arc::new(Inner { options, http, cards: CardCache::default() }) })
+        let http = Http::new(options.clone());
+        Self { inner: Arc::new(Inner { options, http, cards: CardCache::default() }) }
     }
 
     /// The agent at a URL: its own, or that of its card. Sends nothing yet.
@@ -160,6 +160,13 @@ impl Peer {
             Err(error) if error.is_unsupported() => self.start(&route, Call::Send(Box::new(request))).await,
             stream => stream,
         }
+    }
+
+    /// Sends a message without waiting for the answer.
+    pub async fn post_message(&self, mut request: SendRequest) -> Result<(), ClientError> {
+        request.options.return_immediately = true;
+        let route = self.route().await?;
+        self.start(&route, Call::Send(Box::new(request))).await.map(drop)
     }
 
     /// Reads a task.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::send::Answer;
@@ -12,6 +13,7 @@ use super::stream::PeerStream;
 use super::view::{Change, TaskView};
 use super::{ClientError, Peer, StreamItem};
 use crate::call::{Call, SendRequest};
+use crate::error::ErrorKind;
 use crate::event::TaskEvent;
 
 /// How often in a row continuing may fail.
@@ -45,6 +47,8 @@ pub struct Follower {
 }
 
 enum Mode {
+    /// Sends a message; the result also says whether its reply is a stream.
+    Send(BoxFuture<'static, Result<(bool, PeerStream), ClientError>>),
     /// Reads a stream.
     Stream(Box<PeerStream>, Expected),
     /// Opens a stream at that time.
@@ -70,58 +74,75 @@ enum Fit {
 
 impl Peer {
     /// Sends a message and follows its task until that ends. The task goes on if the follower is dropped.
-    pub async fn follow(&self, request: SendRequest) -> Result<Follower, ClientError> {
-        Follower::of_message(self, request, Until::TaskEnds).await
+    pub fn follow(&self, request: SendRequest) -> Follower {
+        Follower::of_message(self, request, Until::TaskEnds)
     }
 
     /// Follows a task until it ends. What it has done so far comes first.
-    pub async fn follow_task(&self, id: &str) -> Result<Follower, ClientError> {
-        let streams = self.get_agent_card().await?.streaming;
-        let now = Instant::now();
-        let mode = if streams { Mode::Resume(now) } else { Mode::Poll(now) };
-        let mut follower = Follower::new(self, Until::TaskEnds, streams, mode);
+    pub fn follow_task(&self, id: &str) -> Follower {
+        let mut follower = Follower::new(self, Until::TaskEnds, Mode::Resume(Instant::now()));
         follower.answer.view = TaskView::of_task(id);
-        Ok(follower)
+        follower
+    }
+
+    /// Sends a message. Returns whether the reply is a stream, and the reply.
+    async fn open(self, mut request: SendRequest, at_once: bool) -> Result<(bool, PeerStream), ClientError> {
+        let route = self.route().await?;
+        if route.card.streaming {
+            match self.start(&route, Call::Stream(Box::new(request.clone()))).await {
+                Err(error) if error.is_unsupported() => {}
+                stream => return Ok((true, stream?)),
+            }
+        }
+        request.options.return_immediately = at_once;
+        Ok((false, self.start(&route, Call::Send(Box::new(request))).await?))
     }
 }
 
 impl Follower {
-    fn new(peer: &Peer, until: Until, streams: bool, mode: Mode) -> Self {
+    fn new(peer: &Peer, until: Until, mode: Mode) -> Self {
         let interval = peer.options().polling.first();
         let (answer, peer) = (Answer::default(), peer.clone());
-        Self { peer, until, streams, answer, mode, last: None, failures: 0, was_quiet: false, interval }
+        Self { peer, until, streams: true, answer, mode, last: None, failures: 0, was_quiet: false, interval }
     }
 
     /// Sends a message and follows its task.
-    pub(super) async fn of_message(peer: &Peer, request: SendRequest, until: Until) -> Result<Self, ClientError> {
-        let mut follower = Self::new(peer, until, true, Mode::Ended);
-        follower.send(request).await?;
-        Ok(follower)
+    pub(super) fn of_message(peer: &Peer, request: SendRequest, until: Until) -> Self {
+        let mut follower = Self::new(peer, until, Mode::Ended);
+        follower.send(request);
+        follower
     }
 
-    /// Sends a further message to the task, and goes on with the events that follow.
-    pub async fn send(&mut self, request: SendRequest) -> Result<(), ClientError> {
-        let route = self.peer.route().await?;
-        let opened = match route.card.streaming {
-            true => match self.peer.start(&route, Call::Stream(Box::new(request.clone()))).await {
-                Err(error) if error.is_unsupported() => None,
-                opened => Some(opened?),
-            },
-            false => None,
-        };
-        self.streams = opened.is_some();
-        let stream = match opened {
-            Some(stream) => stream,
-            None => {
-                let mut request = request;
-                request.options.return_immediately =
-                    self.until == Until::TaskEnds || self.peer.options().polling.enabled;
-                self.peer.start(&route, Call::Send(Box::new(request))).await?
-            }
-        };
+    /// Sends a further message to the task, and goes on with the events that follow. An error may mean that it did not
+    /// arrive; it is never sent twice.
+    pub fn send(&mut self, request: SendRequest) {
+        let at_once = self.until == Until::TaskEnds || self.peer.options().polling.enabled;
         (self.last, self.was_quiet, self.failures) = (None, false, 0);
-        self.mode = Mode::Stream(Box::new(stream), Expected::Anything);
-        Ok(())
+        self.mode = Mode::Send(Box::pin(self.peer.clone().open(request, at_once)));
+    }
+
+    /// Cancels the task, as soon as its id is known. Returns whether it has ended, as far as the agent says so in time.
+    pub async fn cancel(&mut self, limit: Duration) -> bool {
+        let work = async {
+            let id = loop {
+                if let Some(id) = self.view().task_id() {
+                    break id.to_owned();
+                }
+                if !matches!(self.next().await, Some(Ok(_))) {
+                    return self.has_ended();
+                }
+            };
+            while !self.has_ended() {
+                match self.peer.cancel_task(&id).await {
+                    Ok(task) => return task.status.state.is_terminal(),
+                    Err(error) if error.is_transient() => tokio::time::sleep_until(self.later()).await,
+                    Err(ClientError::Peer { error, .. }) => return error.kind == ErrorKind::TaskNotCancelable,
+                    Err(_) => return false,
+                }
+            }
+            true
+        };
+        tokio::time::timeout(limit, work).await.unwrap_or(false)
     }
 
     /// What is known of the task.
@@ -138,6 +159,10 @@ impl Follower {
         loop {
             let step = match &mut self.mode {
                 Mode::Ended => return None,
+                Mode::Send(opening) => {
+                    let opened = opening.await;
+                    self.opened(opened)
+                }
                 Mode::Stream(stream, _) => {
                     let item = stream.next().await;
                     self.received(item)
@@ -160,6 +185,13 @@ impl Follower {
                 }
             }
         }
+    }
+
+    fn opened(&mut self, opened: Result<(bool, PeerStream), ClientError>) -> Result<Vec<Change>, ClientError> {
+        let (streams, stream) = opened?;
+        self.streams = streams;
+        self.mode = Mode::Stream(Box::new(stream), Expected::Anything);
+        Ok(Vec::new())
     }
 
     fn received(&mut self, item: Option<Result<StreamItem, ClientError>>) -> Result<Vec<Change>, ClientError> {
@@ -263,7 +295,15 @@ impl Follower {
 
     async fn resume(&mut self) -> Result<Vec<Change>, ClientError> {
         let Some(id) = self.view().task_id().map(str::to_owned) else { return Ok(Vec::new()) };
-        match self.peer.resubscribe_task(&id, self.last).await {
+        let opened = match self.peer.get_agent_card().await {
+            Ok(card) if !card.streaming => {
+                (self.streams, self.mode) = (false, Mode::Poll(Instant::now()));
+                return Ok(Vec::new());
+            }
+            Ok(_) => self.peer.resubscribe_task(&id, self.last).await,
+            Err(error) => return self.broken(error),
+        };
+        match opened {
             Ok(stream) => {
                 let expected = self.last.map_or(Expected::Snapshot, Expected::After);
                 self.mode = Mode::Stream(Box::new(stream), expected);

@@ -50,14 +50,13 @@ pub(super) struct Http {
     options: Arc<ClientOptions>,
     /// For hosts that the user named.
     plain: Mutex<Vec<(ClientKind, Client)>>,
-    /// For all others.
-    guarded: Client,
+    /// For all others. Not needed by most; loading the certificates takes a while.
+    guarded: Mutex<Option<Client>>,
 }
 
 impl Http {
-    pub fn new(options: Arc<ClientOptions>) -> Result<Self, ClientError> {
-        let guarded = options.guard.client().connect_timeout(CONNECT).user_agent(&options.user_agent).build();
-        Ok(Self { guarded: guarded.map_err(|error| no_client(&error))?, plain: Mutex::default(), options })
+    pub fn new(options: Arc<ClientOptions>) -> Self {
+        Self { options, plain: Mutex::default(), guarded: Mutex::default() }
     }
 
     /// How a URL may be called that somebody chose.
@@ -136,7 +135,7 @@ impl Http {
     fn client(&self, url: &Url, access: Access) -> Result<Client, ClientError> {
         if access.guarded {
             self.options.guard.check(url).map_err(|PrivateAddress { host }| ClientError::PrivateHost { host })?;
-            return Ok(self.guarded.clone());
+            return self.guarded();
         }
         let kind = ClientKind::of(url);
         let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,6 +148,17 @@ impl Http {
             plain.remove(0);
         }
         plain.push((kind, client.clone()));
+        Ok(client)
+    }
+
+    fn guarded(&self) -> Result<Client, ClientError> {
+        let mut guarded = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = &*guarded {
+            return Ok(client.clone());
+        }
+        let builder = self.options.guard.client().connect_timeout(CONNECT).user_agent(&self.options.user_agent);
+        let client = builder.build().map_err(|error| no_client(&error))?;
+        *guarded = Some(client.clone());
         Ok(client)
     }
 }

@@ -32,7 +32,7 @@ impl Peer {
     /// say so, a task that still runs when the stream ends is then read again and again until it ends or needs its client.
     pub async fn send(&self, request: SendRequest) -> Result<Answer, ClientError> {
         let polling = self.options().polling;
-        let mut follower = Follower::of_message(self, request, Until::StreamEnds).await?;
+        let mut follower = Follower::of_message(self, request, Until::StreamEnds);
         let mut failure = None;
         while let Some(changes) = follower.next().await {
             match changes {

@@ -21,7 +21,7 @@ fn options() -> ClientOptions {
 
 /// The peer at a URL that the user chose.
 fn peer_with(url: &str, options: ClientOptions) -> Peer {
-    A2AClient::new(options).unwrap().peer(url, ChosenBy::User).unwrap()
+    A2AClient::new(options).peer(url, ChosenBy::User).unwrap()
 }
 
 fn peer(url: &str) -> Peer {

@@ -77,13 +77,16 @@ async fn list(host: &dyn CatalogHost, scope: &Scope, tools: Option<&[String]>, j
 
 /// An agent as a row of the list.
 fn row(agent: &Agent) -> Vec<String> {
-    let model = agent.model.as_ref().map(ToString::to_string).or_else(|| program(agent)).unwrap_or_default();
+    let model = agent.model.as_ref().map(ToString::to_string).or_else(|| place(agent)).unwrap_or_default();
     let description = one_line(agent.description.as_deref().unwrap_or_default(), 80);
     vec![one_line(&agent.name, 40), mode(agent.mode).to_owned(), one_line(&model, 60), description]
 }
 
-/// The command of an agent that is another program.
-fn program(agent: &Agent) -> Option<String> {
+/// The command of an agent that is another program, or the URL of one elsewhere.
+fn place(agent: &Agent) -> Option<String> {
+    if let Some(url) = agent.options.get("a2a").and_then(|runner| runner.get("url")?.as_str()) {
+        return Some(url.to_owned());
+    }
     let words = agent.options.get("acp")?.get("command")?.as_array()?;
     Some(words.iter().filter_map(|word| word.as_str()).collect::<Vec<_>>().join(" "))
 }

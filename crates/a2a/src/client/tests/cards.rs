@@ -62,7 +62,7 @@ async fn an_outdated_card_that_has_moved_is_looked_for_again() {
 async fn only_so_many_cards_are_kept() {
     for (max_cards, fetches) in [(0, 4), (1, 4), (2, 2)] {
         let agent = A2aPeer::start(|request| json_response(200, &A2aLine::NEW.card(&own_url(request)))).await;
-        let client = A2AClient::new(ClientOptions { max_cards, ..options() }).unwrap();
+        let client = A2AClient::new(ClientOptions { max_cards, ..options() });
         for path in ["/a", "/b", "/a", "/b"] {
             let peer = client.peer(&format!("{}{path}", agent.url()), ChosenBy::User).unwrap();
             peer.get_agent_card().await.unwrap();

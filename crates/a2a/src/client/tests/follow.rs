@@ -50,7 +50,7 @@ async fn a_stream_that_was_cut_is_continued_after_its_last_number() {
             ])),
         })
         .await;
-        let mut follower = peer(&agent.url()).follow(hello()).await.unwrap();
+        let mut follower = peer(&agent.url()).follow(hello());
         assert_eq!(told(&mut follower).await.unwrap(), "one two two", "{line:?}");
         assert_eq!(agent.requests_like(A2aRequest::subscribes)[0].header("last-event-id"), Some("1"));
         assert!(agent.requests_like(A2aRequest::gets).is_empty());
@@ -76,7 +76,7 @@ async fn without_numbers_a_snapshot_or_the_task_fills_the_gap() {
             event_stream(&line.events(items))
         })
         .await;
-        let mut follower = peer(&agent.url()).follow(hello()).await.unwrap();
+        let mut follower = peer(&agent.url()).follow(hello());
         assert_eq!(told(&mut follower).await.unwrap(), "one two three", "{line:?} {has_snapshot}");
         assert_eq!(agent.requests_like(A2aRequest::gets).len(), usize::from(!has_snapshot));
     }
@@ -93,7 +93,7 @@ async fn a_gap_in_the_numbers_is_seen() {
         }
     })
     .await;
-    let mut follower = peer(&agent.url()).follow(hello()).await.unwrap();
+    let mut follower = peer(&agent.url()).follow(hello());
     assert_eq!(told(&mut follower).await.unwrap(), "one two three");
 }
 
@@ -113,7 +113,7 @@ async fn a_task_whose_stream_ends_early_is_read_until_it_ends() {
             }
         })
         .await;
-        let mut follower = peer(&agent.url()).follow(hello()).await.unwrap();
+        let mut follower = peer(&agent.url()).follow(hello());
         assert_eq!(told(&mut follower).await.unwrap(), "all", "{line:?}");
         assert_eq!(follower.view().state(), Some(TaskState::Completed));
         assert_eq!(agent.requests_like(A2aRequest::sends).len(), 1, "a message is sent once");
@@ -128,7 +128,7 @@ async fn an_agent_that_is_gone_for_good_is_given_up() {
         false => broken_stream(&[]),
     })
     .await;
-    let mut follower = peer(&agent.url()).follow(hello()).await.unwrap();
+    let mut follower = peer(&agent.url()).follow(hello());
     let error = told(&mut follower).await.unwrap_err();
     assert!(error.is_transient(), "{error:?}");
     assert!(follower.next().await.is_none(), "nothing follows an error");
@@ -138,12 +138,8 @@ async fn an_agent_that_is_gone_for_good_is_given_up() {
 #[tokio::test]
 async fn a_message_that_may_have_arrived_is_not_sent_again() {
     let agent = A2aPeer::of_line(A2aLine::NEW, |_, _| broken_stream(&[])).await;
-    // Its connection may break before the response begins, or after that.
-    let followed = match peer(&agent.url()).follow(hello()).await {
-        Ok(mut follower) => told(&mut follower).await.map(drop),
-        Err(error) => Err(error),
-    };
-    assert!(followed.unwrap_err().is_transient());
+    let mut follower = peer(&agent.url()).follow(hello());
+    assert!(told(&mut follower).await.unwrap_err().is_transient());
     assert_eq!(operations(&agent), ["SendStreamingMessage"]);
 }
 
@@ -158,7 +154,7 @@ async fn a_task_is_followed_by_its_id() {
             ]))
         })
         .await;
-        let mut follower = peer(&agent.url()).follow_task(A2A_TASK).await.unwrap();
+        let mut follower = peer(&agent.url()).follow_task(A2A_TASK);
         assert_eq!(told(&mut follower).await.unwrap(), "so far and on", "{line:?}");
         assert_eq!(follower.view().status_text().as_deref(), Some("it broke"));
     }
@@ -246,7 +242,7 @@ async fn silence_of_a_task_at_work_is_no_failure() {
     .await;
     let stream = StreamLimits { idle: Duration::from_millis(10), ..StreamLimits::default() };
     let peer = peer_with(&agent.url(), ClientOptions { stream, ..options() });
-    let mut follower = peer.follow(hello()).await.unwrap();
+    let mut follower = peer.follow(hello());
     assert_eq!(told(&mut follower).await.unwrap(), "done");
 }
 
@@ -268,4 +264,39 @@ async fn a_hundred_megabytes_are_not_read() {
     for error in [peer.get_task("x", None).await.unwrap_err(), peer.send(hello()).await.unwrap_err()] {
         assert!(matches!(error, ClientError::TooLarge { .. }), "{error:?}");
     }
+}
+
+#[tokio::test]
+async fn a_task_is_cancelled_as_soon_as_it_is_known() {
+    for line in A2aLine::ALL {
+        let (sender, response) = open_stream();
+        let response = Mutex::new(Some(response));
+        let agent = A2aPeer::of_line(line, move |line, request| match request.cancels() {
+            true => line.reply(line.task("canceled", "")),
+            false => response.lock().unwrap().take().unwrap(),
+        })
+        .await;
+        let peer = peer(&agent.url());
+        let cancelled = tokio::spawn(async move { peer.follow(hello()).cancel(testkit::WAIT).await });
+        agent.wait_for("the message", A2aRequest::sends).await;
+        sender.send(line.wrap(line.task_item("working", ""))).await.unwrap();
+        assert!(cancelled.await.unwrap(), "{line:?}");
+        assert_eq!(agent.requests_like(A2aRequest::cancels).len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn cancelling_a_task_that_has_ended_meanwhile_is_no_failure() {
+    let agent = A2aPeer::of_line(A2aLine::NEW, |line, request| match request.cancels() {
+        true => line.error(-32002, 400, "TASK_NOT_CANCELABLE", "it has ended"),
+        false => event_stream(&line.events([line.task_item("working", "")])),
+    })
+    .await;
+    assert!(peer(&agent.url()).follow(hello()).cancel(testkit::WAIT).await);
+    let gone = A2aPeer::of_line(A2aLine::NEW, |line, request| match request.cancels() {
+        true => broken_stream(&[]),
+        false => event_stream(&line.events([line.task_item("working", "")])),
+    })
+    .await;
+    assert!(!peer(&gone.url()).follow(hello()).cancel(Duration::from_millis(100)).await);
 }

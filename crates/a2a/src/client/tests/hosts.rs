@@ -64,7 +64,7 @@ async fn a_model_may_choose_allowed_hosts_only() {
         // Allowed, but private.
         (allowed(&["127.0.0.1"]), agent.url(), "A2A_CLIENT_ALLOW_PRIVATE_HOSTS"),
     ] {
-        let client = A2AClient::new(options).unwrap();
+        let client = A2AClient::new(options);
         let sent = match client.peer(&url, ChosenBy::Model) {
             Ok(peer) => peer.send(hello()).await.map(drop),
             Err(error) => Err(error),
@@ -74,7 +74,7 @@ async fn a_model_may_choose_allowed_hosts_only() {
     }
     assert!(agent.requests().is_empty());
     let guard = AddressGuard::new(|_| true).with_names(Arc::new(Names::new(&["127.0.0.1"])));
-    let client = A2AClient::new(ClientOptions { guard, ..allowed(&["agent.test"]) }).unwrap();
+    let client = A2AClient::new(ClientOptions { guard, ..allowed(&["agent.test"]) });
     client.peer(&named, ChosenBy::Model).unwrap().send(hello()).await.unwrap();
     assert!(agent.requests().iter().all(|request| request.header("authorization") == Some("Bearer secret")));
 }
@@ -87,7 +87,7 @@ async fn a_name_whose_answer_changes_to_a_private_address_is_refused() {
         let guard = AddressGuard::new(web::is_public).with_names(Arc::new(Names::new(addresses)));
         let allowed_hosts = HostList::new(["agent.test"]);
         let card_timeout = Duration::from_millis(200);
-        A2AClient::new(ClientOptions { guard, allowed_hosts, card_timeout, ..with_token(options()) }).unwrap()
+        A2AClient::new(ClientOptions { guard, allowed_hosts, card_timeout, ..with_token(options()) })
     };
     // The documentation range is public to no one, so the first address never answers.
     for addresses in [&["127.0.0.1"][..], &["10.0.0.1"], &["169.254.169.254"], &["::1"].map(|_| "192.168.0.1")] {
