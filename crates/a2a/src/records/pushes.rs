@@ -173,6 +173,11 @@ impl Records {
         }
     }
 
+    /// The number of the last event of a task; `None` if it has ended.
+    pub fn last_open_event(&self, task: &str) -> Option<u64> {
+        self.inner.open.get(task).map(|task| task.last_seq)
+    }
+
     /// Says that nothing more is to be sent to a configuration.
     pub async fn end_delivery(&self, delivery: &Delivery) -> Result<(), StoreError> {
         let (records, delivery) = (self.clone(), delivery.clone());

@@ -121,6 +121,12 @@ fn code(kind: ErrorKind, line: Line) -> i64 {
     }
 }
 
+/// The type and the JSON-RPC code of an error, for what is published about methods.
+pub(crate) fn type_and_code(kind: ErrorKind) -> (&'static str, i64) {
+    let spelling = spell(kind);
+    (spelling.reason, spelling.code)
+}
+
 /// Whether it comes from HTTP, and so has a status of its own in JSON-RPC, too.
 fn is_http(kind: ErrorKind) -> bool {
     use ErrorKind::{

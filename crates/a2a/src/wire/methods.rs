@@ -1,8 +1,11 @@
 //! The methods of both lines and of the extensions, in one table.
 
+mod contract;
+
 use super::dialect::Settings;
-use super::extension::Extension;
 use crate::model::Line;
+
+pub use contract::{EXTENSIONS, ExtensionMethod, Place, Purpose};
 
 /// An operation of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,25 +58,94 @@ pub struct CoreMethod {
     pub v03: Option<&'static str>,
     /// Its JSON-RPC name in 1.0.
     pub v10: &'static str,
+    /// The methods and paths of REST, below the prefix of a line.
+    rest: &'static [(&'static str, &'static str)],
 }
 
 /// The methods of the protocol.
-pub const CORE: [CoreMethod; 11] = [
-    core(Operation::Send, Some("message/send"), "SendMessage"),
-    core(Operation::Stream, Some("message/stream"), "SendStreamingMessage"),
-    core(Operation::Get, Some("tasks/get"), "GetTask"),
-    core(Operation::List, None, "ListTasks"),
-    core(Operation::Cancel, Some("tasks/cancel"), "CancelTask"),
-    core(Operation::PutPush, Some("tasks/pushNotificationConfig/set"), "CreateTaskPushNotificationConfig"),
-    core(Operation::GetPush, Some("tasks/pushNotificationConfig/get"), "GetTaskPushNotificationConfig"),
-    core(Operation::ListPush, Some("tasks/pushNotificationConfig/list"), "ListTaskPushNotificationConfigs"),
-    core(Operation::DeletePush, Some("tasks/pushNotificationConfig/delete"), "DeleteTaskPushNotificationConfig"),
-    core(Operation::Subscribe, Some("tasks/resubscribe"), "SubscribeToTask"),
-    core(Operation::ExtendedCard, Some("agent/getAuthenticatedExtendedCard"), "GetExtendedAgentCard"),
+pub static CORE: [CoreMethod; 11] = [
+    core(Operation::Send, Some("message/send"), "SendMessage", &[("POST", "message:send")]),
+    core(Operation::Stream, Some("message/stream"), "SendStreamingMessage", &[("POST", "message:stream")]),
+    core(Operation::Get, Some("tasks/get"), "GetTask", &[("GET", "tasks/{id}")]),
+    core(Operation::List, None, "ListTasks", &[("GET", "tasks")]),
+    core(Operation::Cancel, Some("tasks/cancel"), "CancelTask", &[("POST", "tasks/{id}:cancel")]),
+    core(
+        Operation::PutPush,
+        Some("tasks/pushNotificationConfig/set"),
+        "CreateTaskPushNotificationConfig",
+        &[("POST", "tasks/{id}/pushNotificationConfigs")],
+    ),
+    core(
+        Operation::GetPush,
+        Some("tasks/pushNotificationConfig/get"),
+        "GetTaskPushNotificationConfig",
+        &[("GET", "tasks/{id}/pushNotificationConfigs/{push_id}")],
+    ),
+    core(
+        Operation::ListPush,
+        Some("tasks/pushNotificationConfig/list"),
+        "ListTaskPushNotificationConfigs",
+        &[("GET", "tasks/{id}/pushNotificationConfigs")],
+    ),
+    core(
+        Operation::DeletePush,
+        Some("tasks/pushNotificationConfig/delete"),
+        "DeleteTaskPushNotificationConfig",
+        &[("DELETE", "tasks/{id}/pushNotificationConfigs/{push_id}")],
+    ),
+    core(
+        Operation::Subscribe,
+        Some("tasks/resubscribe"),
+        "SubscribeToTask",
+        &[("GET", "tasks/{id}:subscribe"), ("POST", "tasks/{id}:subscribe")],
+    ),
+    // Its path is another in each line.
+    core(Operation::ExtendedCard, Some("agent/getAuthenticatedExtendedCard"), "GetExtendedAgentCard", &[]),
 ];
 
-const fn core(operation: Operation, v03: Option<&'static str>, v10: &'static str) -> CoreMethod {
-    CoreMethod { operation, v03, v10 }
+const fn core(
+    operation: Operation,
+    v03: Option<&'static str>,
+    v10: &'static str,
+    rest: &'static [(&'static str, &'static str)],
+) -> CoreMethod {
+    CoreMethod { operation, v03, v10, rest }
+}
+
+/// The path of the extended card in REST, below the prefix of a line.
+pub(super) const fn card_path(line: Line) -> &'static str {
+    match line {
+        Line::V03 => "card",
+        Line::V10 => "extendedAgentCard",
+    }
+}
+
+/// A method and a path of REST.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestEndpoint {
+    /// What it does.
+    pub operation: Operation,
+    /// The method of HTTP.
+    pub method: &'static str,
+    /// The path, with parameters in braces.
+    pub path: String,
+}
+
+/// The methods and paths of REST in a line.
+pub fn rest_endpoints(line: Line) -> impl Iterator<Item = RestEndpoint> {
+    let prefix = match line {
+        Line::V03 => "/v1/",
+        Line::V10 => "/",
+    };
+    let paths = move |core: &'static CoreMethod| {
+        let card = (core.operation == Operation::ExtendedCard).then_some(("GET", card_path(line)));
+        core.rest.iter().copied().chain(card).map(move |(method, path)| (core.operation, method, path))
+    };
+    CORE.iter().flat_map(paths).map(move |(operation, method, path)| RestEndpoint {
+        operation,
+        method,
+        path: format!("{prefix}{path}"),
+    })
 }
 
 /// A setting that disables methods.
@@ -102,65 +174,6 @@ impl Toggle {
         }
     }
 }
-
-/// A method of an extension.
-pub struct ExtensionMethod {
-    /// Its name, the same in both lines.
-    pub name: &'static str,
-    /// The extension that it belongs to.
-    pub extension: Extension,
-    /// The setting that can disable it.
-    pub toggle: Option<Toggle>,
-}
-
-const fn method(name: &'static str, extension: Extension) -> ExtensionMethod {
-    ExtensionMethod { name, extension, toggle: None }
-}
-
-const fn toggled(name: &'static str, extension: Extension, toggle: Toggle) -> ExtensionMethod {
-    ExtensionMethod { name, extension, toggle: Some(toggle) }
-}
-
-/// The methods of the extensions.
-pub const EXTENSIONS: [ExtensionMethod; 33] = {
-    use Extension::{InteractiveInterrupt, InterruptRecovery, ProviderDiscovery, SessionManagement, WorkspaceControl};
-    use Toggle::{SessionShell, WorkspaceMutations};
-    [
-        method("opencode.sessions.status", SessionManagement),
-        method("opencode.sessions.list", SessionManagement),
-        method("opencode.sessions.messages.list", SessionManagement),
-        method("opencode.sessions.get", SessionManagement),
-        method("opencode.sessions.children", SessionManagement),
-        method("opencode.sessions.todo", SessionManagement),
-        method("opencode.sessions.diff", SessionManagement),
-        method("opencode.sessions.messages.get", SessionManagement),
-        method("opencode.sessions.prompt_async", SessionManagement),
-        method("opencode.sessions.command", SessionManagement),
-        method("opencode.sessions.fork", SessionManagement),
-        method("opencode.sessions.share", SessionManagement),
-        method("opencode.sessions.unshare", SessionManagement),
-        method("opencode.sessions.summarize", SessionManagement),
-        method("opencode.sessions.revert", SessionManagement),
-        method("opencode.sessions.unrevert", SessionManagement),
-        toggled("opencode.sessions.shell", SessionManagement, SessionShell),
-        method("opencode.providers.list", ProviderDiscovery),
-        method("opencode.models.list", ProviderDiscovery),
-        method("opencode.projects.list", WorkspaceControl),
-        method("opencode.projects.current", WorkspaceControl),
-        method("opencode.workspaces.list", WorkspaceControl),
-        method("opencode.worktrees.list", WorkspaceControl),
-        toggled("opencode.workspaces.create", WorkspaceControl, WorkspaceMutations),
-        toggled("opencode.workspaces.remove", WorkspaceControl, WorkspaceMutations),
-        toggled("opencode.worktrees.create", WorkspaceControl, WorkspaceMutations),
-        toggled("opencode.worktrees.remove", WorkspaceControl, WorkspaceMutations),
-        toggled("opencode.worktrees.reset", WorkspaceControl, WorkspaceMutations),
-        method("opencode.permissions.list", InterruptRecovery),
-        method("opencode.questions.list", InterruptRecovery),
-        method("a2a.interrupt.permission.reply", InteractiveInterrupt),
-        method("a2a.interrupt.question.reply", InteractiveInterrupt),
-        method("a2a.interrupt.question.reject", InteractiveInterrupt),
-    ]
-};
 
 /// What a JSON-RPC method is.
 pub(super) enum Found {

@@ -13,7 +13,7 @@ use crate::call::{Call, ListRequest, PushConfig, SendOptions, SendRequest};
 use crate::error::{Error, ErrorKind};
 
 /// The largest page.
-pub(super) const MAX_PAGE: u32 = 100;
+pub const MAX_PAGE: u32 = 100;
 /// What replies need.
 const TEXT: &str = "text/plain";
 /// What replies may have.

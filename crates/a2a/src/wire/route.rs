@@ -5,7 +5,7 @@ use percent_encoding::percent_decode_str;
 
 use super::dialect::{Dialect, Settings, Transport};
 use super::head::Head;
-use super::methods::Operation;
+use super::methods::{Operation, card_path};
 use super::request::Rejection;
 use crate::error::{Error, ErrorKind};
 use crate::model::Line;
@@ -168,14 +168,14 @@ fn find(path: &str) -> Option<Place> {
     };
     if let ["v1", rest @ ..] = segments.as_slice() {
         // `v1` is no tenant: these are the paths of 0.3.
-        return rest_call(rest, "card").and_then(|found| place(Line::V03, None, found));
+        return rest_call(rest, card_path(Line::V03)).and_then(|found| place(Line::V03, None, found));
     }
-    if let Some(found) = rest_call(&segments, "extendedAgentCard") {
+    if let Some(found) = rest_call(&segments, card_path(Line::V10)) {
         return place(Line::V10, None, found);
     }
     let (tenant, rest) = segments.split_first()?;
     let tenant = decode(tenant)?;
-    rest_call(rest, "extendedAgentCard").and_then(|found| place(Line::V10, Some(tenant), found))
+    rest_call(rest, card_path(Line::V10)).and_then(|found| place(Line::V10, Some(tenant), found))
 }
 
 fn rest_call(segments: &[&str], card: &str) -> Option<(RestCall, &'static [Method])> {

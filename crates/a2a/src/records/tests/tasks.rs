@@ -125,7 +125,9 @@ async fn everything_is_there_after_a_restart() {
     // Events alone, in chunks and more than a page.
     for first in (1..=3000).step_by(100) {
         let mut change = Change::of("b-one");
-        (first..first + 100).for_each(|seq| drop(change.event(event(seq, TaskState::Working))));
+        for seq in first..first + 100 {
+            change.event(event(seq, TaskState::Working));
+        }
         assert_eq!(records.commit(change).await.unwrap(), Committed::Won(None));
     }
     records.mark_canceled("a-two").await.unwrap();
