@@ -3,4 +3,5 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "whatever is missing fails the test")]
 
 mod common;
+mod http;
 mod tasks;
