@@ -78,7 +78,7 @@ pub use prompt::{CommandInput, PromptInput, PromptPart, PromptTarget, ShellInput
 pub use pty::{Pty, PtyStatus};
 pub use rule::{Action, Rule, Ruleset, evaluate, wildcard};
 pub use runner::{
-    Runner, RunnerCall, RunnerCallState, RunnerChange, RunnerChild, RunnerChildHandle, RunnerContext, RunnerDecision,
+    Runner, RunnerAnswers, RunnerCall, RunnerCallState, RunnerChange, RunnerChild, RunnerChildHandle, RunnerContext, RunnerDecision,
     RunnerEnd, RunnerError, RunnerJob, RunnerMessage, RunnerUpdate,
 };
 pub use schema::GlobalEvent;

@@ -90,6 +90,8 @@ pub struct Options {
     pub careful: bool,
     /// The runners of remote agents, by their configuration key.
     pub runners: HashMap<String, Arc<dyn Runner>>,
+    /// Tools in addition to the built-in ones. They replace no built-in tool.
+    pub tools: Vec<Arc<dyn tools::Tool>>,
     /// The version written into new sessions.
     pub version: String,
 }
@@ -107,6 +109,7 @@ pub(crate) struct Settings {
     pub(crate) inputs: config::Inputs,
     pub(crate) scripts: IndexMap<String, Arc<Script>>,
     pub(crate) runners: HashMap<String, Arc<dyn Runner>>,
+    pub(crate) tools: Vec<Arc<dyn tools::Tool>>,
     pub(crate) question_tool: bool,
     pub(crate) careful: bool,
     pub(crate) version: String,
@@ -146,6 +149,7 @@ impl Engine {
                 inputs: options.inputs,
                 scripts: options.scripts,
                 runners: options.runners,
+                tools: options.tools,
                 question_tool: options.question_tool,
                 careful: options.careful,
                 version: options.version,
