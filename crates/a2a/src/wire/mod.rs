@@ -5,6 +5,7 @@
 //! * Replies: [`reply`], [`error`], and an [`EventWriter`] for each stream.
 //! * `client`: the same as seen by a client of other agents.
 
+mod body;
 mod client;
 mod dialect;
 mod enums;

@@ -4,6 +4,7 @@ use api::{Json, JsonMap};
 use serde::{Serialize, Serializer};
 use serde_json::Number;
 
+use super::body;
 use super::dialect::{Dialect, Settings, Transport};
 use super::error::{self, Response};
 use super::extension::{Extension, ExtensionSet, Requested, visible};
@@ -118,7 +119,7 @@ fn parse_rest(route: &Route, body: &[u8]) -> Result<Request, Rejection> {
         return Err(refuse(Error::internal("this path has no operation of REST")));
     };
     let body = if route.has_body() && !body.is_empty() {
-        let body: Json = serde_json::from_slice(body).map_err(|error| refuse(not_json(&error)))?;
+        let body = body::parse(body).map_err(refuse)?;
         if body.get("jsonrpc").is_some() && body.get("method").is_some() {
             return Err(refuse(envelope(&route.path)));
         }
@@ -145,19 +146,15 @@ fn envelope(path: &str) -> Error {
     Error::new(ErrorKind::InvalidRequest, message).with("path", path)
 }
 
-fn not_json(error: &serde_json::Error) -> Error {
-    Error::new(ErrorKind::Parse, format!("Invalid JSON payload: {error}"))
-}
-
 fn parse_rpc(route: &Route, body: &[u8], settings: &Settings) -> Result<Request, Rejection> {
     let neutral = route.dialect();
-    let envelope = match serde_json::from_slice(body) {
+    let envelope = match body::parse(body) {
         Ok(Json::Object(envelope)) => envelope,
         Ok(Json::Array(_)) => {
             return Err(Rejection::new(neutral, invalid("", "Batches are not supported; send each request alone")));
         }
         Ok(_) => return Err(Rejection::new(neutral, invalid("", "A request is an object"))),
-        Err(error) => return Err(Rejection::new(neutral, not_json(&error))),
+        Err(error) => return Err(Rejection::new(neutral, error)),
     };
     let mut envelope =
         Envelope::read(envelope).map_err(|(id, error)| Rejection { id, ..Rejection::new(neutral, error) })?;
