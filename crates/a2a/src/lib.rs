@@ -24,6 +24,7 @@ mod extension;
 mod http;
 mod model;
 mod principal;
+mod push;
 pub mod records;
 pub mod service;
 mod settings;

@@ -1,13 +1,55 @@
 //! Durable rows of this face, on the store's records.
+//!
+//! * `rows`, `change`: what the service sees, and several changes in one commit. `keys`: how it is laid out.
+//! * `tasks`, `write`: tasks until they end. `open_tasks` knows those in memory. `list`: pages of tasks. `log`: their events.
+//! * `sessions`: contexts, and the owners of sessions. `interrupts`. `pushes`: push configurations.
+//! * `upkeep`: what is too old goes. `lock`: one service per database.
+//!
+//! A task that has ended never changes again, so each list is a range of keys that were written once, and the few tasks
+//! that have not ended are in memory. Its end is guarded by the version of its row: the first one wins.
 
+mod change;
+mod interrupts;
+mod keys;
+mod list;
+mod lock;
+mod log;
+mod open_tasks;
+mod pushes;
+mod rows;
+mod sessions;
+mod tasks;
+mod upkeep;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 
-use api::{Json, MessageId, PromptInput, SessionId, Timestamp};
-use serde::{Deserialize, Serialize};
-use store::{Store, StoreError};
+use api::Json;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use store::{Batch, Location, Store, StoreError};
 
-use crate::event::NumberedEvent;
+pub use change::{Change, Committed};
+pub use rows::{
+    Claim, Delivery, Inserted, Interrupt, InterruptKind, KnownMessage, NewTask, OpenWork, PushRow, RowPage,
+    TaskContent, TaskRow, UnfinishedTask, WorkPrompt,
+};
+
+use interrupts::OpenInterrupts;
+use lock::{ServiceLock, TemporaryDirectory};
+use open_tasks::OpenTasks;
+use pushes::Followed;
+pub use pushes::{MAX_PUSH_CONFIGS, PutPush};
+use upkeep::Totals;
+
+/// How often a write is tried again that met another one of the same rows.
+const MAX_RETRIES: usize = 8;
 
 /// Why the rows cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -38,76 +80,87 @@ pub struct Records {
 }
 
 struct Inner {
+    // The order matters: the database is closed before it is unlocked, and before its directory is deleted.
     store: Store,
-}
-
-/// A prompt, as it is or was sent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct WorkPrompt {
-    /// The id of its message, chosen before it is sent.
-    pub id: MessageId,
-    /// The prompt without that id.
-    pub input: PromptInput,
-    /// The trace that it belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub traceparent: Option<String>,
-}
-
-/// What an interrupt asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum InterruptKind {
-    /// A permission.
-    Permission,
-    /// Answers to questions.
-    Question,
-}
-
-/// A request of a task that its client has to answer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Interrupt {
-    /// The id of the permission request or question.
-    pub request_id: String,
-    /// The session that asks.
-    pub session_id: SessionId,
-    /// What it asks for.
-    pub kind: InterruptKind,
-    /// Who may answer.
-    pub identity: String,
-    /// The credential that began the task.
-    pub credential: Option<String>,
-    /// The task.
-    pub task_id: String,
-    /// Its context.
-    pub context_id: String,
-    /// What is asked, as `metadata.shared.interrupt.details` shows it.
-    pub details: Json,
-    /// Until when it can be answered.
-    pub expires_at: Timestamp,
+    _lock: ServiceLock,
+    temporary: Option<TemporaryDirectory>,
+    open: OpenTasks,
+    /// Written while tasks end or are deleted, read while a page of a list is put together.
+    totals: tokio::sync::RwLock<Totals>,
+    interrupts: OpenInterrupts,
+    followed: Followed,
 }
 
 impl Records {
     /// Opens the rows of a database. One service per database; a second is refused.
     pub async fn open(store: Store, path: &Path) -> Result<Self, OpenError> {
-        let _ = path;
-        Ok(Self { inner: Arc::new(Inner { store }) })
+        let lock = ServiceLock::take(path)?;
+        Self::load(store, lock, None).await
     }
 
     /// Rows that are gone when the service stops.
     pub async fn open_temporary(parent: &Path) -> Result<Self, OpenError> {
-        let _ = parent;
-        unimplemented!()
+        let directory = TemporaryDirectory::create(parent)?;
+        let lock = ServiceLock::take(&directory.database())?;
+        let store = Store::open(&directory.database())?;
+        Self::load(store, lock, Some(directory)).await
     }
 
-    /// The events of a task after a number, oldest first.
-    pub async fn events(&self, task: &str, after: u64, limit: usize) -> Result<Vec<NumberedEvent>, StoreError> {
-        let _ = (task, after, limit, &self.inner.store);
-        unimplemented!()
+    async fn load(
+        store: Store,
+        lock: ServiceLock,
+        temporary: Option<TemporaryDirectory>,
+    ) -> Result<Self, OpenError> {
+        let totals = tokio::sync::RwLock::new(Totals::load(&store)?);
+        let (open, interrupts, followed) = Default::default();
+        let records =
+            Self { inner: Arc::new(Inner { store, _lock: lock, temporary, open, totals, interrupts, followed }) };
+        records.load_open().await?;
+        records.load_interrupts().await?;
+        records.load_deliveries().await?;
+        Ok(records)
     }
 
-    /// Makes an identity the owner of a session.
-    pub async fn own_session(&self, identity: &str, session: &SessionId) -> Result<(), crate::Error> {
-        let _ = (identity, session);
-        unimplemented!()
+    /// A batch without changes. A temporary database outlives no crash, so that it need not wait for the disk.
+    fn batch(&self, durable: bool) -> Batch {
+        let batch = Batch::new(&Location::new("", ""));
+        match durable && self.inner.temporary.is_none() {
+            true => batch.durable(),
+            false => batch,
+        }
     }
+}
+
+type Write<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Runs a write to its end, also when its caller goes away meanwhile: what is in memory must follow what was stored.
+async fn complete<T: Send + 'static>(
+    write: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> Result<T, StoreError> {
+    let mut write: Write<Result<T, StoreError>> = Box::pin(write);
+    // Most commits are done at once.
+    match futures::poll!(&mut write) {
+        std::task::Poll::Ready(done) => done,
+        std::task::Poll::Pending => tokio::spawn(write).await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a write of a task's rows did not end");
+            Err(StoreError::Closed)
+        }),
+    }
+}
+
+fn to_json(value: &impl Serialize) -> Result<Json, StoreError> {
+    serde_json::to_value(value).map_err(|error| StoreError::Invalid(error.to_string()))
+}
+
+fn from_json<T: DeserializeOwned>(namespace: &'static str, key: &str, value: Json) -> Result<T, StoreError> {
+    serde_json::from_value(value).map_err(|error| StoreError::Row {
+        table: namespace,
+        id: key.to_owned(),
+        detail: error.to_string(),
+    })
+}
+
+/// A record as a value.
+fn read<T: DeserializeOwned>(store: &Store, namespace: &'static str, key: &str) -> Result<Option<T>, StoreError> {
+    store.record(namespace, key)?.map(|record| from_json(namespace, key, record.value)).transpose()
 }

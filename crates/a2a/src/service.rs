@@ -1,25 +1,60 @@
 //! Tasks, streams, interrupts and their owners, on any agent runtime.
+//!
+//! * `access`, `scope`, `input`, `interrupts`, `replies`, `push_configs`: what requests may use, say and answer.
+//! * `intake`, `binding`: a message becomes a task, or reaches one that exists.
+//! * `runner`: one task from its row to its end. `driver` is its turn at the agent runtime, `translate` what its stream
+//!   shows of it, `script` the turn of the agent for conformance kits.
+//! * `live`, `apply`, `stream`: what everybody sees of a task that runs. `queue`: tasks of a session, one after another.
+//! * `hub`: the one subscription to the events of the agent runtime.
+//! * `recover`: tasks of an earlier run.
 
 pub mod access;
 mod apply;
+mod binding;
+mod cancel;
+mod driver;
+mod fetch;
 mod hub;
+mod input;
+mod intake;
+mod interrupts;
 mod live;
 mod metrics;
+mod push_configs;
 mod queue;
+mod reading;
+mod recover;
+mod replies;
+mod runner;
+mod scope;
+mod script;
 mod stream;
+mod translate;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::{AgentRuntime, JsonMap, PermissionReply, PromptPart, Scope};
+use api::AgentRuntime;
 use store::StoreError;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+use crate::model::{Message, Part, Task};
 use crate::records::Records;
-use crate::{Error, Line, ListRequest, Principal, PushConfig, Reply, SendRequest, Settings, Task, TaskPage};
+use crate::{Error, Settings};
 pub use access::Access;
+use hub::Hub;
+use input::Inputs;
+pub(crate) use input::MAX_PARTS;
+use intake::Locks;
+use interrupts::Interrupts;
+pub(crate) use interrupts::shown_details;
+use live::LiveTask;
 pub use metrics::Metrics;
+use queue::Queues;
+use scope::Places;
 pub use stream::{EventStream, StreamItem};
 
 /// Who answers messages.
@@ -48,12 +83,44 @@ pub struct ServiceOptions {
 /// What a service needs of the settings.
 #[derive(Debug, Clone)]
 pub struct ServiceSettings {
+    pub(crate) accept_data_parts: bool,
+    pub(crate) agent: Option<String>,
+    pub(crate) allow_directory_override: bool,
+    pub(crate) cancel_abort_timeout: Duration,
+    pub(crate) claim_ttl: Duration,
+    pub(crate) interrupt_tombstone_ttl: Duration,
+    pub(crate) interrupt_ttl: Duration,
+    pub(crate) push: bool,
+    pub(crate) push_allow_private_hosts: bool,
+    pub(crate) session_shell: bool,
     pub(crate) stream_max_duration: Duration,
+    pub(crate) system: Option<String>,
+    pub(crate) upstream_max_streams: usize,
+    pub(crate) upstream_url: Option<String>,
+    pub(crate) variant: Option<String>,
+    pub(crate) workspace_mutations: bool,
 }
 
 impl From<&Settings> for ServiceSettings {
     fn from(settings: &Settings) -> Self {
-        Self { stream_max_duration: settings.stream_max_duration }
+        Self {
+            accept_data_parts: settings.accept_data_parts,
+            agent: settings.agent.clone(),
+            allow_directory_override: settings.allow_directory_override,
+            cancel_abort_timeout: settings.cancel_abort_timeout,
+            claim_ttl: settings.claim_ttl,
+            interrupt_tombstone_ttl: settings.interrupt_tombstone_ttl,
+            interrupt_ttl: settings.interrupt_ttl,
+            push: settings.push,
+            push_allow_private_hosts: settings.push_allow_private_hosts,
+            session_shell: settings.session_shell_enabled(),
+            stream_max_duration: settings.stream_max_duration,
+            system: settings.system.clone(),
+            upstream_max_streams: settings.upstream_max_streams,
+            upstream_url: settings.upstream_url.clone(),
+            variant: settings.variant.clone(),
+            workspace_mutations: settings.workspace_mutations_enabled(),
+        }
     }
 }
 
@@ -67,27 +134,53 @@ struct Inner {
     host: Arc<dyn AgentRuntime>,
     records: Records,
     settings: ServiceSettings,
+    agent: Agent,
     metrics: Arc<Metrics>,
     access: Access,
+    places: Places,
+    inputs: Inputs,
+    interrupts: Interrupts,
+    hub: Arc<Hub>,
+    queues: Arc<Queues>,
+    /// The tasks that have not ended, by id. Each has a runner.
+    live: Mutex<HashMap<String, Arc<LiveTask>>>,
+    locks: Locks,
+    streams: stream::Streams,
+    tracker: TaskTracker,
     closing: CancellationToken,
+}
+
+/// A new id for a task, a context or an artifact, as UUIDs are written.
+fn new_id() -> String {
+    const VERSION: u128 = 0x4 << 76;
+    const VARIANT: u128 = 0x2 << 62;
+    let bits = fastrand::u128(..) & !(0xf << 76) & !(0x3 << 62) | VERSION | VARIANT;
+    let hex = format!("{bits:032x}");
+    let group = |range| hex.get(range).unwrap_or_default();
+    format!("{}-{}-{}-{}-{}", group(0..8), group(8..12), group(12..16), group(16..20), group(20..32))
+}
+
+/// A message of the agent about a task.
+fn agent_message(task: &Task, text: &str) -> Message {
+    Message::of_agent(new_id(), task, vec![Part::text(text)])
 }
 
 fn store_error(error: &StoreError) -> Error {
     Error::internal(error)
 }
 
-#[allow(unused_variables, clippy::missing_errors_doc)]
+impl Inner {
+    fn live(&self) -> MutexGuard<'_, HashMap<String, Arc<LiveTask>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A task that has not ended.
+    fn live_task(&self, id: &str) -> Option<Arc<LiveTask>> {
+        self.live().get(id).cloned()
+    }
+}
+
 impl Service {
-    /// Opens the service and takes up the tasks that had not ended.
-    pub async fn open(options: ServiceOptions) -> Result<Self, Error> {
-        unimplemented!()
-    }
-
-    /// Stops taking requests and waits until the tasks are parked.
-    pub async fn shutdown(&self) {
-        unimplemented!()
-    }
-
     /// Who does the work.
     pub fn host(&self) -> &Arc<dyn AgentRuntime> {
         &self.inner.host
@@ -106,86 +199,5 @@ impl Service {
     /// The counters.
     pub fn metrics(&self) -> &Metrics {
         &self.inner.metrics
-    }
-
-    /// The place that the metadata of a request names, else the service's.
-    pub async fn scope(&self, metadata: &JsonMap) -> Result<Scope, Error> {
-        unimplemented!()
-    }
-
-    /// A part of a prompt of `prompt_async` or `command`, under the rules for files of messages.
-    pub async fn check_prompt_part(&self, part: PromptPart) -> Result<PromptPart, Error> {
-        unimplemented!()
-    }
-
-    /// Takes a message, and answers as its options say.
-    pub async fn send(&self, who: &Principal, line: Line, request: SendRequest) -> Result<Reply, Error> {
-        unimplemented!()
-    }
-
-    /// Takes a message, and streams the events of its task.
-    pub async fn stream(&self, who: &Principal, line: Line, request: SendRequest) -> Result<EventStream, Error> {
-        unimplemented!()
-    }
-
-    /// A task.
-    pub async fn get(&self, who: &Principal, id: &str, history_length: Option<u32>) -> Result<Task, Error> {
-        unimplemented!()
-    }
-
-    /// Tasks.
-    pub async fn list(&self, who: &Principal, request: ListRequest) -> Result<TaskPage, Error> {
-        unimplemented!()
-    }
-
-    /// Cancels a task and stops what runs for it.
-    pub async fn cancel(&self, who: &Principal, id: &str) -> Result<Task, Error> {
-        unimplemented!()
-    }
-
-    /// The events of a task after a number; without one, a snapshot first.
-    pub async fn subscribe(&self, who: &Principal, id: &str, after: Option<u64>) -> Result<EventStream, Error> {
-        unimplemented!()
-    }
-
-    /// Creates or replaces a push configuration.
-    pub async fn put_push(&self, who: &Principal, line: Line, config: PushConfig) -> Result<PushConfig, Error> {
-        unimplemented!()
-    }
-
-    /// A push configuration.
-    pub async fn get_push(&self, who: &Principal, task: &str, id: Option<&str>) -> Result<PushConfig, Error> {
-        unimplemented!()
-    }
-
-    /// A page of the push configurations of a task, and the cursor of the next one.
-    pub async fn list_push(
-        &self,
-        who: &Principal,
-        task: &str,
-        page_size: Option<u32>,
-        page_token: Option<&str>,
-    ) -> Result<(Vec<PushConfig>, String), Error> {
-        unimplemented!()
-    }
-
-    /// Deletes a push configuration.
-    pub async fn delete_push(&self, who: &Principal, task: &str, id: Option<&str>) -> Result<(), Error> {
-        unimplemented!()
-    }
-
-    /// Answers a permission request.
-    pub async fn reply_permission(&self, who: &Principal, id: &str, reply: PermissionReply) -> Result<(), Error> {
-        unimplemented!()
-    }
-
-    /// Answers a question; `None` declines to.
-    pub async fn reply_question(
-        &self,
-        who: &Principal,
-        id: &str,
-        answers: Option<Vec<Vec<String>>>,
-    ) -> Result<(), Error> {
-        unimplemented!()
     }
 }

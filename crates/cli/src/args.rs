@@ -1,8 +1,12 @@
 //! The command line, as `clap` parses it. Doc comments of commands and options are their help.
 
+mod a2a;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use a2a::{A2a, A2aServe};
 
 /// A coding agent that reads your repository, edits files, runs commands and checks its work.
 #[derive(Debug, Parser)]
@@ -47,6 +51,8 @@ pub enum Command {
     },
     /// Serve OpenCode's HTTP API for its clients and SDKs
     Serve(Serve),
+    /// Serve the agent to other agents, over the A2A protocol
+    A2a(A2a),
     /// Run as the agent of an editor, over the Agent Client Protocol
     Acp(Acp),
     /// Talk to another ACP agent, as an editor would
@@ -287,6 +293,9 @@ pub struct Serve {
     /// Listen on this unix socket instead
     #[arg(long, value_name = "PATH", conflicts_with_all = ["port", "hostname"])]
     pub socket: Option<PathBuf>,
+    /// Serve A2A below `/a2a` too, with the credentials of A2A_BEARER_TOKEN
+    #[arg(long)]
+    pub a2a: bool,
     /// Let pages of this origin call the server; repeatable
     #[arg(long, value_name = "ORIGIN", help_heading = ACCESS)]
     pub cors: Vec<String>,

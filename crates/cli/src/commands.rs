@@ -2,6 +2,7 @@
 //!
 //! `run` itself is in [`crate::run`]; [`run`] here prepares it.
 
+mod a2a;
 mod acp;
 mod acp_client;
 mod agent;
@@ -58,6 +59,7 @@ async fn work(command: &Command, invocation: &Invocation) -> anyhow::Result<()> 
             return run::command(&args, &invocation).await;
         }
         Command::Serve(args) => return serve::command(args, invocation).await,
+        Command::A2a(args) => return a2a::command(args, invocation).await,
         Command::Acp(args) => return acp::command(args, invocation).await,
         Command::AcpClient(args) => return acp_client::command(args, invocation).await,
         Command::Trust(args) => return trust::command(args, invocation, Interrupt::listen()?.token).await,
@@ -171,6 +173,7 @@ async fn query(
         Command::Run(_)
         | Command::Demo { .. }
         | Command::Serve(_)
+        | Command::A2a(_)
         | Command::Acp(_)
         | Command::AcpClient(_)
         | Command::Trust(_)

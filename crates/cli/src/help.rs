@@ -17,7 +17,7 @@ const MIN_WIDTH: usize = 40;
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Get started", &["run", "demo", "auth", "doctor"]),
     ("Sessions", &["session", "tree", "steer", "pause", "resume", "cancel", "budget", "worktree"]),
-    ("Servers and editors", &["serve", "acp", "acp-client"]),
+    ("Servers and editors", &["serve", "a2a", "acp", "acp-client"]),
     ("Models, agents and tools", &["models", "agent", "mcp"]),
     ("Settings and upkeep", &["config", "trust", "permission", "gc", "completion", "help"]),
 ];
@@ -106,8 +106,17 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "serve",
         &[
             ("trefoil serve", "Serve on http://127.0.0.1:4096"),
+            ("A2A_BEARER_TOKEN=secret trefoil serve --a2a", "Serve A2A on the same port, below /a2a"),
             ("opencode attach http://127.0.0.1:4096", "Connect OpenCode's terminal client"),
             ("trefoil run --attach http://127.0.0.1:4096 hi", "Work on that server"),
+        ],
+    ),
+    (
+        "a2a",
+        &[
+            ("A2A_BEARER_TOKEN=secret trefoil a2a", "Serve on http://127.0.0.1:8000"),
+            ("trefoil a2a --no-auth --port 0", "Try it on a free port, without credentials"),
+            ("OPENCODE_BASE_URL=http://127.0.0.1:4096 trefoil a2a", "In front of an `opencode serve`"),
         ],
     ),
     (
@@ -328,9 +337,9 @@ mod tests {
                 let want = match argument.get_id().as_str() {
                     "log_level" | "print_logs" => Some(GLOBAL),
                     "attach" | "dir" => Some(SERVER),
-                    "cors" | "allow_host" | "password" => Some(ACCESS),
+                    "cors" | "allow_host" | "password" | "no_auth" => Some(ACCESS),
                     "last" | "session" | "title" if path == "run" => Some(SESSION),
-                    "model" | "variant" | "agent" | "script" if matches!(&*path, "run" | "serve" | "acp") => {
+                    "model" | "variant" | "agent" | "script" if matches!(&*path, "run" | "serve" | "a2a" | "acp") => {
                         Some(MODEL)
                     }
                     _ => None,

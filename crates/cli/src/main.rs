@@ -66,10 +66,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         terminal::print(&String::from_utf8_lossy(&script))?;
         return Ok(Exit::Success);
     }
-    let invocation = Invocation::read()?;
+    let mut invocation = Invocation::read()?;
     invocation.shift_clock()?;
     let redactor = config::Redactor::read(&invocation.env, &invocation.dirs.data);
-    log::start(cli.log_level.as_deref(), cli.print_logs, &invocation.dirs.state, redactor)?;
+    let log_level = log::start(cli.log_level.as_deref(), cli.print_logs, &invocation.dirs.state, redactor)?;
+    invocation.log_level = Some(log_level);
     if let Some(result) = commands::without_runtime(command, &invocation) {
         return result;
     }

@@ -3,6 +3,7 @@
 //! Only this folder reads the environment and the current directory. It also owns what a process has once: its signals, its log
 //! and its allocator.
 
+pub mod a2a;
 mod interrupt;
 mod invocation;
 pub mod log;
@@ -75,12 +76,7 @@ fn open_with(
         scripts.insert(SCRIPT_FILE.to_string(), Arc::new(read_script(&invocation.directory.join(path))?));
     }
     scripts.insert(SCRIPT_DEMO.to_string(), Arc::new(Script::demo()));
-    let path = invocation.database_path();
-    let options = store::Options { crash_after: invocation.crash_after()?, ..store::Options::default() };
-    let store = open(&path, options).map_err(|error| database_failure(&error, "cannot open the database"))?;
-    if let Some(loss) = store.data_loss() {
-        terminal::say(&format!("warning: {loss}\n"));
-    }
+    let store = open_store(invocation, open)?;
     let program = std::env::current_exe().context("the path of this program cannot be read")?;
     let lock = store.lock_fd().map(|lock| lock.try_clone_to_owned()).transpose();
     let inputs = invocation.config_inputs();
@@ -101,6 +97,40 @@ fn open_with(
         version: version.to_owned(),
     })?;
     Ok(LocalEngine { engine, store })
+}
+
+/// Opens Trefoil's database.
+fn open_store(
+    invocation: &Invocation,
+    open: fn(&Path, store::Options) -> Result<Store, StoreError>,
+) -> anyhow::Result<Store> {
+    let path = invocation.database_path();
+    let store = open(&path, store_options(invocation)?)
+        .map_err(|error| database_failure(&error, "cannot open the database"))?;
+    if let Some(loss) = store.data_loss() {
+        terminal::say(&format!("warning: {loss}\n"));
+    }
+    Ok(store)
+}
+
+fn store_options(invocation: &Invocation) -> anyhow::Result<store::Options> {
+    Ok(store::Options { crash_after: invocation.crash_after()?, ..store::Options::default() })
+}
+
+/// Writes a row, durably: a database on a full disk can be opened, and a server must find that out before its first prompt.
+pub async fn prove_writable(store: &Store) -> anyhow::Result<()> {
+    let mut batch = store::Batch::new(&store::Location::new("", "")).durable();
+    batch.record_if_changed("server", "started", &serde_json::json!({ "time": api::now() }));
+    store.commit(batch).await.map_err(|error| database_failure(&error, "cannot serve"))?;
+    Ok(())
+}
+
+/// Hides the credentials of callers from commands: no process of the same user can read this process's memory or its initial
+/// environment, which has them. This also disables debuggers and core dumps.
+pub fn protect_memory() {
+    if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "commands can read the credentials of this server");
+    }
 }
 
 /// The error of a command whose database cannot be opened or written.

@@ -7,7 +7,8 @@ use tokio::process::Command;
 
 /// Variables that programs we start never get: the credentials of our own faces, and our own settings. `*` matches
 /// anything.
-const OWN: [&str; 4] = ["OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME", "A2A_*", "TREFOIL_*"];
+const OWN: [&str; 5] =
+    ["OPENCODE_AUTH_*", "OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME", "A2A_*", "TREFOIL_*"];
 
 /// Environment variables that a program does not get. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -68,6 +69,7 @@ mod tests {
             "A*B*C".into(),
         ]);
         for (name, gone) in [
+            ("OPENCODE_AUTH_PASSWORD", true),
             ("OPENCODE_SERVER_PASSWORD", true),
             ("OPENCODE_SERVER_USERNAME", true),
             ("TREFOIL_SERVER_PASSWORD", true),

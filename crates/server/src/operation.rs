@@ -108,7 +108,7 @@ where
             let (scope, directory_in_query) = parse_scope(&parts.headers, query, &state.directory)?;
             let path = parse_path(&matched_path, path)?;
             let query = parse_query(query)?;
-            let bytes = if B::IS_READ { read_body(body).await? } else { Bytes::new() };
+            let bytes = if B::IS_READ { read_body(&parts.headers, body).await? } else { Bytes::new() };
             let body = B::read(&bytes)?;
             let (shared, requested_scope) = (state.clone(), scope.clone());
             let engine = state.client_handles.of(&state.engine, &parts.headers);

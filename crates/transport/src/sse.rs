@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderName};
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use bytes::Bytes;
+use futures::Stream;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::backlog::ClientBacklog;
+use crate::backlog::{Backlog, ClientBacklog};
 
 /// The header of a client that reconnects: the id of the last event that it has seen.
 pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -162,23 +164,153 @@ impl SseOutput {
     }
 }
 
+/// How often a comment is sent while nothing happens.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
 /// An event of a stream.
 #[derive(Debug, Clone, Default)]
 pub struct SseFrame {
     /// Its type.
     pub event: Option<&'static str>,
-    /// Its id.
+    /// Its id, without line ends.
     pub id: Option<String>,
-    /// Its data, without line ends.
+    /// Its data. Each line of it becomes a line of the event.
     pub data: Bytes,
 }
 
-/// A response that sends events no faster than the client reads, with comments while nothing happens.
+/// A response that sends events no faster than the client reads, with comments while nothing happens. Without a client
+/// nobody else counts what waits.
 pub fn response(
-    frames: impl futures::Stream<Item = SseFrame> + Send + 'static,
+    frames: impl Stream<Item = SseFrame> + Send + 'static,
     client: Option<Arc<ClientBacklog>>,
     closing: &CancellationToken,
-) -> axum::http::Response<axum::body::Body> {
-    let _ = (Box::pin(frames), client, closing);
-    unimplemented!()
+) -> Response<Body> {
+    let client = client.unwrap_or_else(|| Backlog::default().add_client());
+    let mut output = SseOutput::new(client, closing, HEARTBEAT);
+    output.push(COMMENT);
+    let mut response = Response::new(Body::from_stream(FrameStream { frames: Box::pin(frames), output }));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Proxies must pass each event on at once.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+struct FrameStream {
+    frames: Pin<Box<dyn Stream<Item = SseFrame> + Send>>,
+    output: SseOutput,
+}
+
+impl FrameStream {
+    /// Takes what is ready; the source wakes the stream later for the rest.
+    fn fill(&mut self, context: &mut Context<'_>) {
+        while self.output.has_room() {
+            match self.frames.as_mut().poll_next(context) {
+                Poll::Ready(Some(frame)) => frame.write(&mut self.output),
+                Poll::Ready(None) => self.output.finish(),
+                Poll::Pending => break,
+            }
+        }
+        if self.output.poll_tick(context) {
+            self.output.push(COMMENT);
+        }
+        self.output.flush(context);
+    }
+}
+
+impl Stream for FrameStream {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.output.is_drained() {
+            self.fill(context);
+        }
+        self.output.poll_send(context)
+    }
+}
+
+impl SseFrame {
+    fn write(&self, output: &mut SseOutput) {
+        if let Some(event) = self.event {
+            [b"event: ", event.as_bytes(), b"\n"].into_iter().for_each(|piece| output.push(piece));
+        }
+        if let Some(id) = &self.id {
+            [b"id: ", id.as_bytes(), b"\n"].into_iter().for_each(|piece| output.push(piece));
+        }
+        for line in self.data.split(|byte| *byte == b'\n') {
+            [b"data: ", line, b"\n"].into_iter().for_each(|piece| output.push(piece));
+        }
+        output.push(b"\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt as _, StreamExt as _};
+    use http_body_util::BodyExt as _;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn frame(id: u32, data: &'static str) -> SseFrame {
+        SseFrame { event: None, id: Some(id.to_string()), data: Bytes::from_static(data.as_bytes()) }
+    }
+
+    async fn text(response: Response<Body>) -> String {
+        String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn events_are_framed_and_end_with_the_source() {
+        let error = SseFrame { event: Some("error"), id: None, data: Bytes::from_static(b"two\nlines") };
+        let frames = futures::stream::iter([frame(1, "{}"), frame(2, ""), error]);
+        let response = response(frames, None, &CancellationToken::new());
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream; charset=utf-8");
+        let want = ":\n\nid: 1\ndata: {}\n\nid: 2\ndata: \n\nevent: error\ndata: two\ndata: lines\n\n";
+        assert_eq!(text(response).await, want);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn comments_keep_a_silent_stream_open() {
+        let (sender, receiver) = mpsc::unbounded_channel::<SseFrame>();
+        let frames = futures::stream::unfold(receiver, |mut from| async { Some((from.recv().await?, from)) });
+        let mut body = response(frames, None, &CancellationToken::new()).into_body();
+        let began = Instant::now();
+        for expected in [0, 15, 30] {
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), COMMENT);
+            assert_eq!(began.elapsed().as_secs(), expected);
+        }
+        sender.send(frame(7, "x")).unwrap();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "id: 7\ndata: x\n\n");
+        drop(sender);
+        assert!(body.frame().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_stops_reading_is_cut() {
+        let client = Backlog::default().add_client();
+        let mut body =
+            response(futures::stream::repeat(frame(1, "x")), Some(client.clone()), &CancellationToken::new())
+                .into_body()
+                .into_data_stream();
+        let first = body.next().await.unwrap().unwrap();
+        assert!((CHUNK_BYTES..2 * CHUNK_BYTES).contains(&first.len()), "{}", first.len());
+        // It takes nothing: no second chunk is made.
+        let waiting = client.hold(first.len());
+        assert!(body.next().now_or_never().is_none());
+        drop(waiting);
+        assert!(body.next().await.unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_stops_cuts_its_streams() {
+        let closing = CancellationToken::new();
+        let mut body = response(futures::stream::pending(), None, &closing).into_body();
+        assert!(body.frame().await.unwrap().is_ok());
+        assert!(body.frame().now_or_never().is_none());
+        closing.cancel();
+        assert!(body.frame().await.unwrap().is_err());
+        assert!(body.frame().await.is_none());
+    }
 }

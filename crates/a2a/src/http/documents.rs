@@ -1,12 +1,12 @@
 //! Documents that do not change while the service runs: cards, health, OpenAPI. Each is written and compressed once.
 
-use std::io::Write as _;
-
 use api::Json;
 use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
+use transport::conditional::is_not_modified;
+use transport::gzip;
 
 use crate::card::{self, CardInput, CardKey, CardKeyError};
 
@@ -81,20 +81,20 @@ impl Documents {
 impl Document {
     fn new(json: &Json, cache: &'static str, vary: &'static str, gzip_minimum: usize) -> Self {
         let document = card::document(json);
-        let gzip = (document.body.len() >= gzip_minimum).then(|| gzip(&document.body)).flatten();
+        let gzip = (document.body.len() >= gzip_minimum).then(|| gzip::compress_document(&document.body)).flatten();
         // An entity tag is hexadecimal digits in quotes.
         let etag = HeaderValue::from_str(&document.etag).unwrap_or(HeaderValue::from_static("W/\"\""));
         Self { body: document.body.into(), gzip, etag, cache, vary }
     }
 
     fn response(&self, request: &Parts) -> Response<Body> {
-        let is_current = transport::conditional::is_not_modified(&request.headers, &self.etag);
+        let is_current = is_not_modified(&request.headers, &self.etag);
         let mut response = if is_current {
             let mut response = Response::new(Body::empty());
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             response
         } else {
-            let compressed = self.gzip.as_ref().filter(|_| transport::gzip::is_accepted(&request.headers));
+            let compressed = self.gzip.as_ref().filter(|_| gzip::is_accepted(&request.headers));
             let mut response =
                 super::plain(StatusCode::OK, "application/json", compressed.unwrap_or(&self.body).clone());
             if compressed.is_some() {
@@ -108,11 +108,4 @@ impl Document {
         headers.insert(header::VARY, HeaderValue::from_static(self.vary));
         response
     }
-}
-
-fn gzip(body: &[u8]) -> Option<Bytes> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    // Writing to memory does not fail; if it did, the document would be sent as it is.
-    encoder.write_all(body).ok()?;
-    encoder.finish().ok().map(Bytes::from)
 }

@@ -7,7 +7,8 @@ use axum::http::{Response, StatusCode};
 use transport::metrics::{Gauge, GaugeGuard, PrometheusText};
 
 use super::Endpoint;
-use crate::wire::{self, RequestId, Route};
+use super::refusal::refuse;
+use crate::wire::Route;
 use crate::{Error, ErrorKind};
 
 /// Counts requests and streams.
@@ -49,7 +50,7 @@ impl Endpoint {
     pub(super) fn metrics_response(&self, route: &Route) -> Response<Body> {
         if !self.settings.metrics {
             let error = Error::new(ErrorKind::PathNotFound, "Metrics are switched off (A2A_METRICS_ENABLED)");
-            return super::into_response(wire::error(&error, route.dialect(), &RequestId::Null));
+            return refuse(&error, route.dialect());
         }
         let mut text = PrometheusText::default();
         for sample in self.service.metrics().samples() {

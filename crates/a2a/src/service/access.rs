@@ -1,8 +1,12 @@
 //! Who may use which task, session, interrupt and push configuration: the only place that decides it.
 
-use api::{Session, SessionId};
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::records::{Interrupt, InterruptKind};
+use api::{AgentRuntime, Session, SessionId};
+
+use super::interrupts::Interrupts;
+use crate::records::{Interrupt, InterruptKind, Records};
 use crate::{Error, Principal};
 
 /// What a session is used for.
@@ -23,6 +27,27 @@ pub struct SessionGrant {}
 
 #[allow(unused_variables, clippy::missing_errors_doc)]
 impl Access {
+    /// Decides by the owners in the records.
+    pub(super) fn new(
+        host: Arc<dyn AgentRuntime>,
+        records: Records,
+        interrupts: Interrupts,
+        claim_ttl: Duration,
+    ) -> Self {
+        Self {}
+    }
+
+    /// Fails unless a task is the caller's, which covers its push configurations. `owner` is the identity of its row,
+    /// `None` where there is no row; both failures look the same.
+    pub(super) fn task(&self, who: &Principal, id: &str, owner: Option<&str>) -> Result<(), Error> {
+        unimplemented!()
+    }
+
+    /// Makes the caller the owner of a session that was created for it.
+    pub(crate) async fn own_session(&self, who: &Principal, id: &SessionId) -> Result<(), Error> {
+        unimplemented!()
+    }
+
     /// The right of a caller to use a session.
     pub async fn session(&self, who: &Principal, id: &SessionId, purpose: Use) -> Result<SessionGrant, Error> {
         unimplemented!()

@@ -20,6 +20,8 @@ use crate::records::WorkPrompt;
 const RECHECK: Duration = Duration::from_millis(500);
 /// How often to stop a turn without a name again: a stop does not affect what has not begun.
 const ABORT_AGAIN: Duration = Duration::from_millis(250);
+/// How long a turn may take to stop after its task was cancelled.
+pub(super) const MAX_STOP: Duration = Duration::from_secs(60);
 /// How many messages of a session are searched for a prompt.
 const MAX_MESSAGES: usize = 500;
 const PAGE: usize = 50;
@@ -165,29 +167,58 @@ pub(super) async fn messages_since(
     }
 }
 
-/// Stops what runs for a task, with its subagents. Returns once it has stopped; the caller bounds the time.
+/// Stops what runs for a task, with its subagents. Returns once it has stopped; the caller bounds the time. `answer` is the
+/// answer to the prompt, which comes when a turn without a name has stopped.
 pub(super) async fn stop(
     host: &dyn AgentRuntime,
     session: &SessionId,
+    turn: Option<&TurnId>,
+    answer: impl Future,
+) -> Result<(), HostError> {
+    if let Some(turn) = turn {
+        return host.cancel_turn(turn).await.map(drop);
+    }
+    let abort = async {
+        loop {
+            // One that is about to begin is not affected, so it is stopped again.
+            host.abort(session).await?;
+            sleep(ABORT_AGAIN).await;
+        }
+    };
+    tokio::select! {
+        result = abort => result,
+        _ = answer => Ok(()),
+    }
+}
+
+/// Stops what an earlier run left of a cancelled task.
+pub(super) async fn stop_left(
+    host: &dyn AgentRuntime,
+    scope: &Scope,
+    session: &SessionId,
+    prompt: &WorkPrompt,
     turn: Option<&TurnId>,
 ) -> Result<(), HostError> {
     if let Some(turn) = turn {
         return host.cancel_turn(turn).await.map(drop);
     }
-    loop {
-        if host.abort(session).await? && host.features().turns {
+    if host.features().turns {
+        // A prompt that was not sent stays unsent; sending one again by its id only tells its turn.
+        if !host.waiting(session).await?.contains(&prompt.id) {
             return Ok(());
         }
-        // OpenCode answers before the turn has stopped, and one that is about to begin is not affected.
+        let input = api::PromptInput { message_id: Some(prompt.id.clone()), ..prompt.input.clone() };
+        return match host.submit(session, input, Delivery::Queue).await?.turn_id {
+            Some(turn) => host.cancel_turn(&turn).await.map(drop),
+            None => Ok(()),
+        };
+    }
+    loop {
+        host.abort(session).await?;
         sleep(ABORT_AGAIN).await;
-        if !is_busy(host, session).await? {
+        let statuses = host.statuses(scope).await?;
+        if statuses.get(session).is_none_or(|status| *status == SessionStatus::Idle) {
             return Ok(());
         }
     }
-}
-
-async fn is_busy(host: &dyn AgentRuntime, session: &SessionId) -> Result<bool, HostError> {
-    let scope = Scope::new(host.session(session).await?.directory);
-    let statuses = host.statuses(&scope).await?;
-    Ok(statuses.get(session).is_some_and(|status| *status != SessionStatus::Idle))
 }

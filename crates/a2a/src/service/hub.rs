@@ -228,6 +228,15 @@ impl Subscription {
         }
     }
 
+    /// The next event, if it is there already.
+    pub(super) fn try_next(&mut self) -> Option<Frame> {
+        // A gap comes first.
+        if self.mailbox.gap.load(Ordering::Acquire) {
+            return None;
+        }
+        self.receiver.try_recv().ok()
+    }
+
     /// Adds sessions of subagents that were found otherwise than by an event.
     pub(super) fn adopt(&self, sessions: impl IntoIterator<Item = SessionId>) {
         let mut routes = self.hub.routes();

@@ -8,10 +8,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::apply;
 use crate::event::{NumberedEvent, TaskEvent};
 use crate::model::{Message, Task, TaskState};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Principal};
 
 /// How many events are kept in memory for streams; older ones are read from the log.
 const TAIL_EVENTS: usize = 512;
+/// How many events may have been shown that are not in the log.
+pub(super) const MAX_UNLOGGED: usize = 256;
 /// How many events are handed to a stream at a time.
 pub(super) const EVENT_PAGE: usize = 64;
 
@@ -34,6 +36,8 @@ pub(super) enum Command {
 
 /// A message to a task that exists.
 pub(super) struct FollowUp {
+    /// Who sends it.
+    pub(super) who: Principal,
     /// The message.
     pub(super) message: Message,
     /// Tells the same message sent again from another one with the same id.
@@ -46,12 +50,19 @@ pub(super) struct FollowUp {
     pub(super) traceparent: Option<String>,
 }
 
+/// An event that comes next, and the task with it. Nobody sees it yet.
+pub(super) struct Draft {
+    pub(super) event: Arc<NumberedEvent>,
+    pub(super) task: Task,
+}
+
 /// A task and its newest events.
 pub(super) struct LiveTask {
     pub(super) id: String,
     pub(super) context: String,
-    /// Whether it was begun by a stream, so that its lanes are its artifacts.
-    pub(super) streamed: bool,
+    /// The number of the last event that was in the log when the task was taken up again. Clients of the run before may
+    /// have seen a few more, whose numbers now belong to other events.
+    resumed_at: Option<u64>,
     view: Mutex<View>,
     published: watch::Sender<Published>,
     commands: mpsc::Sender<Command>,
@@ -76,14 +87,15 @@ pub(super) enum Tail {
 
 impl LiveTask {
     /// A task as it was stored, and what its runner listens to.
-    pub(super) fn new(task: Task, seq: u64, streamed: bool) -> (Arc<Self>, mpsc::Receiver<Command>) {
+    pub(super) fn new(task: Task, seq: u64, resumed: bool) -> (Arc<Self>, mpsc::Receiver<Command>) {
         /// Commands beyond this wait to be sent.
         const COMMANDS: usize = 16;
         let (commands, receiver) = mpsc::channel(COMMANDS);
         let published = watch::Sender::new(Published { seq, state: task.status.state });
         let (id, context) = (task.id.clone(), task.context_id.clone());
         let view = Mutex::new(View { task, seq, tail: VecDeque::new(), logged: seq });
-        (Arc::new(Self { id, context, streamed, view, published, commands }), receiver)
+        let resumed_at = resumed.then_some(seq);
+        (Arc::new(Self { id, context, resumed_at, view, published, commands }), receiver)
     }
 
     /// Adds an event and shows it to everybody.
@@ -99,6 +111,35 @@ impl LiveTask {
         };
         self.published.send_replace(published);
         event
+    }
+
+    /// Prepares an event that may be shown only once it is stored. Only the runner publishes, so it stays the next one.
+    pub(super) fn draft(&self, event: TaskEvent) -> Draft {
+        let view = self.view();
+        let event = Arc::new(NumberedEvent { seq: view.seq + 1, event });
+        let mut task = view.task.clone();
+        apply::apply(&mut task, &event.event);
+        Draft { event, task }
+    }
+
+    /// Shows an event that was prepared and is in the log.
+    pub(super) fn show(&self, draft: Draft) {
+        let published = {
+            let mut view = self.view();
+            view.seq = draft.event.seq;
+            view.logged = view.seq;
+            view.task = draft.task;
+            view.tail.push_back(draft.event);
+            view.trim();
+            Published { seq: view.seq, state: view.task.status.state }
+        };
+        self.published.send_replace(published);
+    }
+
+    /// Whether a stream can go on after the event with this number.
+    pub(super) fn can_resume(&self, after: u64) -> bool {
+        let is_sure = self.resumed_at.is_none_or(|at| after <= at || after > at + MAX_UNLOGGED as u64);
+        is_sure && after <= self.published.borrow().seq
     }
 
     /// Changes the task without an event, for example its history.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use futures::Stream;
 use futures::stream::BoxStream;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::Inner;
@@ -25,6 +25,31 @@ pub enum StreamItem {
     Event(Arc<NumberedEvent>),
     /// A message instead of a task; the only item of its stream.
     Message(Box<Message>),
+}
+
+/// The streams that are open at the same time, where the agent runtime limits them.
+pub(super) struct Streams(Option<Arc<Semaphore>>);
+
+/// One of them, until it is dropped.
+pub(super) struct StreamPlace(
+    #[expect(dead_code, reason = "dropping it frees the place")] Option<OwnedSemaphorePermit>,
+);
+
+impl Streams {
+    /// At most this many; 0 means any number.
+    pub(super) fn new(limit: usize) -> Self {
+        Self((limit > 0).then(|| Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)))))
+    }
+
+    /// Takes a place, or fails at once.
+    pub(super) fn enter(&self) -> Result<StreamPlace, Error> {
+        let Some(places) = &self.0 else { return Ok(StreamPlace(None)) };
+        let permit = places.clone().try_acquire_owned().map_err(|_| {
+            let message = "All streams of OPENCODE_MAX_CONCURRENT_STREAMS are in use; try again later";
+            Error::new(ErrorKind::UpstreamUnreachable, message)
+        })?;
+        Ok(StreamPlace(Some(permit)))
+    }
 }
 
 /// The events of a task.
@@ -72,7 +97,13 @@ impl EventStream {
     }
 
     /// The events of a task after a number, from its log and then as they happen. With a snapshot, that comes first.
-    pub(super) fn follow(inner: Arc<Inner>, live: Arc<LiveTask>, after: u64, snapshot: Option<Task>) -> Self {
+    pub(super) fn follow(
+        inner: Arc<Inner>,
+        live: Arc<LiveTask>,
+        after: u64,
+        snapshot: Option<Task>,
+        place: StreamPlace,
+    ) -> Self {
         let (task, context) = (live.id.clone(), live.context.clone());
         let snapshot_seq = snapshot.as_ref().map(|_| after);
         let is_over = live.state().is_terminal() && live.snapshot().1 <= after;
@@ -85,6 +116,7 @@ impl EventStream {
             is_done: false,
             live,
             inner,
+            _place: place,
         };
         let items = futures::stream::unfold(follower, |mut follower| async move {
             follower.next().await.map(|item| (item, follower))
@@ -111,6 +143,7 @@ struct Follower {
     /// The number of the last event that was read.
     position: u64,
     is_done: bool,
+    _place: StreamPlace,
 }
 
 impl Follower {

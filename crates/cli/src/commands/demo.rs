@@ -50,8 +50,7 @@ pub fn prepare(
         yes: false,
         script: None,
     };
-    let Invocation { env, home, dirs, .. } = invocation;
-    Ok((run, Invocation { env: env.clone(), home: home.clone(), dirs: dirs.clone(), directory }))
+    Ok((run, Invocation { directory, ..invocation.clone() }))
 }
 
 fn create(directory: &PathBuf) -> anyhow::Result<()> {

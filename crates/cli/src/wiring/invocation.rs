@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use config::{Dirs, Inputs, Trust, TrustStore};
 use engine::{Engine, WatchdogScope};
 
+use super::log::LogLevel;
 use super::{SCRIPT_DEMO, SCRIPT_FILE};
 use crate::exit::{Exit, Failure};
 use crate::terminal::Capabilities;
@@ -17,6 +18,7 @@ pub fn env_var(name: &str) -> Option<String> {
 }
 
 /// The environment in which the program was called.
+#[derive(Clone)]
 pub struct Invocation {
     /// The variables that are text.
     pub env: BTreeMap<String, String>,
@@ -26,6 +28,8 @@ pub struct Invocation {
     pub directory: PathBuf,
     /// The folders for configuration, data, state and cache.
     pub dirs: Dirs,
+    /// What is logged; `None` before the log was started.
+    pub log_level: Option<LogLevel>,
 }
 
 impl Invocation {
@@ -44,7 +48,7 @@ impl Invocation {
             return Err(Failure::new(Exit::Failed, message).hint("rename it, or change to another one").into());
         }
         let dirs = Dirs::from_env(&env, &home);
-        Ok(Self { env, home, directory, dirs })
+        Ok(Self { env, home, directory, dirs, log_level: None })
     }
 
     /// Whether to print without colours: the user says so (<https://no-color.org>), or the terminal has none.

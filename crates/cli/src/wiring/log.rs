@@ -11,6 +11,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Registry, reload};
 
 use crate::exit::{Exit, Failure};
 
@@ -22,13 +23,37 @@ pub fn path(state: &Path) -> PathBuf {
     state.join("trefoil.log")
 }
 
+/// What is logged, while the program runs. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct LogLevel {
+    /// `None` if the user chose the level, which then stays.
+    filter: Option<reload::Handle<Targets, Registry>>,
+}
+
 /// Starts logging: to standard error, or to the file in the state directory.
-pub fn start(level: Option<&str>, print: bool, state: &Path, redactor: Redactor) -> anyhow::Result<()> {
-    let targets = targets(level)?;
+pub fn start(level: Option<&str>, print: bool, state: &Path, redactor: Redactor) -> anyhow::Result<LogLevel> {
+    let level = level.filter(|level| !level.is_empty());
+    let (filter, handle) = reload::Layer::new(targets(level)?);
     let target = if print { LogTarget::Stderr } else { LogTarget::File(LogFile::new(path(state))) };
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(RedactedWriter { target, redactor });
-    tracing_subscriber::registry().with(layer).with(targets).init();
-    Ok(())
+    tracing_subscriber::registry().with(filter).with(layer).init();
+    Ok(LogLevel { filter: level.is_none().then_some(handle) })
+}
+
+impl LogLevel {
+    /// Uses the level of a configuration, unless the user chose one for this run. Takes the names of Python's levels, too.
+    pub fn configure(&self, level: &str) -> anyhow::Result<()> {
+        let Some(filter) = &self.filter else { return Ok(()) };
+        let known = match level.to_ascii_lowercase().as_str() {
+            "warning" => "warn".to_owned(),
+            "critical" | "fatal" => "error".to_owned(),
+            "notset" => "trace".to_owned(),
+            level => level.to_owned(),
+        };
+        // An error means that nothing is logged any more.
+        let _ = filter.reload(targets(Some(&known))?);
+        Ok(())
+    }
 }
 
 /// Where lines go.
@@ -69,7 +94,7 @@ impl<'a> MakeWriter<'a> for RedactedWriter {
 }
 
 fn targets(level: Option<&str>) -> anyhow::Result<Targets> {
-    let Some(level) = level.filter(|level| !level.is_empty()) else {
+    let Some(level) = level else {
         return Ok(Targets::new().with_default(LevelFilter::WARN));
     };
     // The parser takes a single word for a target of which everything is logged.

@@ -1,5 +1,6 @@
 //! The documents are true: the commands, options, variables and settings that they name exist, and their examples work.
 
+mod a2a;
 mod commands;
 mod configuration;
 mod readme;

@@ -3,7 +3,6 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::{AgentRuntime, Scope};
 use axum::body::Body;
@@ -11,20 +10,17 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use engine::Engine;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use percent_encoding::percent_decode_str;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
+use transport::body::{self, BodyError};
 
 use crate::State;
 use crate::error::{Error, RequestPart};
 
 /// The largest request body. Prompts carry images in base64.
 pub const MAX_BODY: usize = 32 << 20;
-
-/// How long a client may take to send a body.
-pub const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The header that selects a directory.
 const DIRECTORY_HEADER: &str = "x-opencode-directory";
@@ -249,19 +245,18 @@ pub fn normalize_path(path: &str, base: &str) -> Option<String> {
 }
 
 /// Reads a body within its bounds of size and time.
-pub async fn read_body(body: Body) -> Result<Bytes, Error> {
-    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await {
-        Ok(Ok(read)) => Ok(read.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+pub async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Error> {
+    body::read(headers, body, MAX_BODY).await.map_err(|error| match error {
+        BodyError::TooLarge { .. } => {
             let message = format!("The body has more than {} MB", MAX_BODY >> 20);
-            Err(Error::named(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge", message))
+            Error::named(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge", message)
         }
-        Ok(Err(error)) => Err(Error::bad_request(RequestPart::Body, format!("The body ended early: {error}"))),
-        Err(_) => {
-            let message = format!("The body did not arrive within {} seconds", BODY_TIMEOUT.as_secs());
-            Err(Error::named(StatusCode::REQUEST_TIMEOUT, "RequestTimeout", message))
+        BodyError::Stalled => {
+            let message = "The body did not arrive in time".to_owned();
+            Error::named(StatusCode::REQUEST_TIMEOUT, "RequestTimeout", message)
         }
-    }
+        BodyError::Broken(why) => Error::bad_request(RequestPart::Body, format!("The body ended early: {why}")),
+    })
 }
 
 #[cfg(test)]

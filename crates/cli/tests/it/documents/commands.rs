@@ -44,7 +44,10 @@ impl Shown {
         let line = unquoted(line).replace('|', " | ");
         let line = line.split(" -- ").next().unwrap_or_default();
         let tokens: Vec<&str> = line.split_whitespace().collect();
-        let is_name = |word: &str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-');
+        let is_name = |word: &str| {
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            word.starts_with(|c: char| c.is_ascii_lowercase()) && word.chars().all(plain)
+        };
         let mut words: Vec<Vec<String>> = Vec::new();
         let mut is_alternative = false;
         for token in &tokens {
@@ -128,7 +131,7 @@ fn every_command_and_option_that_a_document_shows_exists() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    for command in ["run", "serve", "session", "tree", "worktree", "mcp", "gc", "acp-client"] {
+    for command in ["run", "serve", "a2a", "session", "tree", "worktree", "mcp", "gc", "acp-client"] {
         assert!(checked.contains(command), "no document shows {command}: {checked:?}");
     }
 }

@@ -4,7 +4,7 @@ use super::{documents, split};
 use crate::e2e::harness::{Harness, finish, spawn};
 
 /// The first keys of examples that are configuration; other JSON in the documents is an editor's or an answer's.
-const KEYS: [&str; 8] = ["agent", "env", "mcp", "model", "permission", "provider", "session", "websearch"];
+const KEYS: [&str; 9] = ["a2a", "agent", "env", "mcp", "model", "permission", "provider", "session", "websearch"];
 
 /// The configuration files that a code block shows. One block may show several, with blank lines between them.
 fn files(text: &str) -> Vec<String> {

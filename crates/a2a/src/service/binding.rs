@@ -1,0 +1,128 @@
+//! Which session works on a message: the one that it names, that of its context, or a new one.
+
+use api::{Caller, CreateSession, HostError, MessageId, Scope, Session, SessionId};
+
+use super::access::{SessionGrant, Use};
+use super::input::Refusal;
+use super::{Agent, Inner};
+use crate::{Error, ErrorKind, Principal};
+
+/// The name of this face, as the agent runtime shows it.
+const CLIENT: &str = "a2a";
+
+/// The session of a task.
+pub(super) struct Bound {
+    pub(super) session: SessionId,
+    pub(super) scope: Scope,
+    /// The right to use it, if the message named it.
+    pub(super) grant: Option<SessionGrant>,
+    /// Whether it was created for the task, so that it can go with it.
+    pub(super) is_new: bool,
+}
+
+impl Inner {
+    /// The place of a context, if it is not where contexts work by default.
+    pub(super) fn place_of(&self, scope: &Scope) -> Option<String> {
+        let default = self.places.default_scope();
+        let workspace = scope.workspace.as_deref().unwrap_or_default();
+        (*scope != default).then(|| format!("{}\n{workspace}", scope.directory))
+    }
+
+    /// Finds or creates the session for a message.
+    pub(super) async fn bind(
+        &self,
+        who: &Principal,
+        wanted: Option<SessionId>,
+        context: Option<&str>,
+        scope: Scope,
+        traceparent: Option<&str>,
+    ) -> Result<Bound, Refusal> {
+        if self.agent == Agent::Script {
+            return Ok(Bound { session: SessionId::new(), scope, grant: None, is_new: false });
+        }
+        if let Some(id) = wanted {
+            return self.bind_wanted(who, id, scope).await;
+        }
+        if let Some(context) = context {
+            let place = self.place_of(&scope);
+            let known = self.records.context_session(&who.identity, context, place.as_deref());
+            if let Some(id) = known.map_err(|error| super::store_error(&error))?
+                && let Some(session) = self.existing(&id).await?
+            {
+                return Ok(Bound { session: id, scope: scope_of(&session, scope), grant: None, is_new: false });
+            }
+        }
+        let caller = Caller {
+            identity: Some(who.identity.clone()),
+            client: Some(CLIENT.to_owned()),
+            traceparent: traceparent.map(str::to_owned),
+            ..Caller::default()
+        };
+        let host = self.host.with_caller(caller);
+        let session = host.create_session(&scope, CreateSession::default()).await.map_err(|error| refusal(&error))?;
+        self.access.own_session(who, &session.id).await?;
+        Ok(Bound { session: session.id.clone(), scope: scope_of(&session, scope), grant: None, is_new: true })
+    }
+
+    async fn bind_wanted(&self, who: &Principal, id: SessionId, scope: Scope) -> Result<Bound, Refusal> {
+        let grant = self
+            .access
+            .session(who, &id, Use::Change)
+            .await
+            .map_err(|error| Refusal::of_session(id.as_str(), error))?;
+        match self.host.session(&id).await {
+            Ok(session) => {
+                Ok(Bound { session: id, scope: scope_of(&session, scope), grant: Some(grant), is_new: false })
+            }
+            Err(error) => {
+                if let Err(error) = grant.release().await {
+                    tracing::warn!(%error, session = %id, "cannot release the claim of a session");
+                }
+                Err(refusal(&error))
+            }
+        }
+    }
+
+    /// A session, unless it was deleted.
+    async fn existing(&self, id: &SessionId) -> Result<Option<Session>, Refusal> {
+        match self.host.session(id).await {
+            Ok(session) => Ok(Some(session)),
+            Err(HostError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(refusal(&error)),
+        }
+    }
+
+    /// An id for the prompt of a task. It sorts after what is in the session now.
+    pub(super) async fn prompt_id(&self, session: &SessionId, is_new: bool) -> MessageId {
+        if is_new || self.agent == Agent::Script {
+            return MessageId::new();
+        }
+        // An id that is made now sorts after all that is older, unless the clocks differ.
+        self.host.message_id(session).await.unwrap_or_else(|_| MessageId::new())
+    }
+
+    /// Deletes a session that was created for a message that is not used after all.
+    pub(super) async fn discard_session(&self, id: &SessionId) {
+        if let Err(error) = self.host.delete_session(id).await {
+            tracing::warn!(%error, session = %id, "cannot delete a session that is not needed");
+        }
+        if let Err(error) = self.records.forget_session(id).await {
+            tracing::warn!(%error, session = %id, "cannot forget a session that is not needed");
+        }
+    }
+}
+
+/// The place where a session works.
+fn scope_of(session: &Session, scope: Scope) -> Scope {
+    Scope { directory: session.directory.clone(), workspace: session.workspace_id.clone().or(scope.workspace) }
+}
+
+/// An error of the agent runtime before there is a task becomes a task that has failed.
+fn refusal(error: &HostError) -> Refusal {
+    match error {
+        HostError::Unavailable(message) | HostError::Overloaded(message) => {
+            Refusal::Call(Error::new(ErrorKind::UpstreamUnreachable, message.clone()))
+        }
+        error => Refusal::Task(error.to_string()),
+    }
+}

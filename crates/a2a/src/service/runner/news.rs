@@ -1,0 +1,188 @@
+//! What happens at the agent runtime becomes events of the task.
+
+use std::time::Duration;
+
+use api::{Frame, JsonMap};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::{Runner, mark};
+use crate::event::{StreamMark, TaskEvent};
+use crate::model::{TaskState, TaskStatus};
+use crate::records::{Change, Interrupt};
+use crate::service::driver;
+use crate::service::hub::{Mail, Subscription};
+use crate::service::interrupts::{self, Asked, Asker, Resolution};
+use crate::service::translate::{Chunk, News};
+
+/// How many events that wait are taken in together.
+const MAX_TOGETHER: usize = 64;
+/// How long reading the stored state may take. What it would have told comes with the end of the turn.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Runner {
+    /// Takes in an event, and those that wait behind it.
+    pub(super) async fn take_mail(&mut self, mail: Mail, subscription: &mut Subscription) {
+        let mut frame = match mail {
+            Mail::Gap => return self.reread(subscription).await,
+            Mail::Frame(frame) => frame,
+        };
+        let mut news = Vec::new();
+        for _ in 0..MAX_TOGETHER {
+            news.extend(self.translate(&frame));
+            match subscription.try_next() {
+                Some(next) => frame = next,
+                None => break,
+            }
+        }
+        self.tell(news).await;
+        if self.translator.take_behind() {
+            self.reread(subscription).await;
+        }
+    }
+
+    fn translate(&mut self, frame: &Frame) -> Vec<News> {
+        let is_other_turn = match (&self.row.turn, frame.turn) {
+            (Some(ours), Some(turn)) => frame.session.as_ref() == Some(&self.row.session_id) && turn != ours.number,
+            _ => false,
+        };
+        match frame.event() {
+            Some(event) if !is_other_turn => self.translator.event(&event.body),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Reads the stored state: what was missed is told now.
+    pub(super) async fn reread(&mut self, subscription: &Subscription) {
+        let inner = self.inner.clone();
+        let (host, session) = (&*inner.host, self.row.session_id.clone());
+        let (scope, prompt) = (self.row.scope(), self.work.prompt.id.clone());
+        let read = async {
+            let family = follow::family(host, &session).await?;
+            let asks = follow::open_asks(host, &scope, &session, &family).await?;
+            let messages = driver::messages_since(host, &session, &prompt).await?;
+            Ok::<_, api::HostError>((family, asks, messages))
+        };
+        match timeout(READ_TIMEOUT, read).await {
+            Ok(Ok((family, asks, messages))) => {
+                subscription.adopt(family.into_iter().map(|child| child.id));
+                let has_begun = messages.first().is_some_and(|first| *first.info.id() == prompt);
+                let mut news = if has_begun { self.translator.stored(&messages) } else { Vec::new() };
+                news.extend(self.translator.open_asks(&asks));
+                self.tell(news).await;
+            }
+            Ok(Err(error)) => tracing::warn!(%error, %session, "cannot read what happened in a session"),
+            Err(_) => tracing::warn!(%session, "reading what happened in a session takes too long"),
+        }
+    }
+
+    /// Publishes news. Text waits for the log a while, everything else is written at once.
+    pub(super) async fn tell(&mut self, news: Vec<News>) {
+        let mut chunk: Option<Chunk> = None;
+        let mut is_urgent = false;
+        for news in news {
+            let next = match news {
+                News::Block(next) => match chunk.as_mut().map(|chunk| chunk.merge(next.clone())) {
+                    Some(Ok(())) => continue,
+                    _ => Some(next),
+                },
+                other => {
+                    self.publish_chunk(chunk.take(), &mut is_urgent);
+                    is_urgent = true;
+                    self.tell_other(other).await;
+                    None
+                }
+            };
+            if let Some(next) = next {
+                self.publish_chunk(chunk.replace(next), &mut is_urgent);
+            }
+        }
+        self.publish_chunk(chunk, &mut is_urgent);
+        if is_urgent {
+            self.flush().await;
+        }
+    }
+
+    fn publish_chunk(&mut self, chunk: Option<Chunk>, is_urgent: &mut bool) {
+        let Some(chunk) = chunk else { return };
+        if matches!(chunk.lane, crate::event::Lane::Tool(_)) {
+            self.inner.metrics.tool_call_chunks.add();
+            *is_urgent = true;
+        }
+        self.publish(chunk.into_event());
+    }
+
+    async fn tell_other(&mut self, news: News) {
+        match news {
+            News::Note { shared, mark } => self.publish_note(shared, mark),
+            News::Permission(ask) => self.asked(Asked::Permission(&ask)).await,
+            News::Question(ask) => self.asked(Asked::Question(&ask)).await,
+            News::Resolved { request, declined } => self.resolved(&request, declined).await,
+            News::Block(_) => {}
+        }
+    }
+
+    /// Progress: the status stays as it is.
+    fn publish_note(&mut self, shared: JsonMap, mark: StreamMark) {
+        let state = self.live.state();
+        let status = TaskStatus { state, message: None, timestamp: api::now() };
+        let metadata = JsonMap::from_iter([("shared".to_owned(), shared.into())]);
+        self.publish(TaskEvent::Status { status, metadata, mark: Some(mark) });
+    }
+
+    async fn asked(&mut self, asked: Asked<'_>) {
+        let asker = Asker {
+            task_id: &self.row.id,
+            context_id: &self.row.context_id,
+            identity: &self.row.identity,
+            credential: self.row.credential.as_deref(),
+        };
+        let interrupt = self.inner.interrupts.interrupt(&asker, asked);
+        self.inner.metrics.interrupts_asked.add();
+        if !self.asks.iter().any(|known| known.request_id == interrupt.request_id) {
+            self.asks.push(interrupt.clone());
+        }
+        self.show_ask(&interrupt);
+        let mut change = Change::of(&self.row.id);
+        change.interrupt(interrupt, self.inner.interrupts.tombstone);
+        self.flush_with(change).await;
+    }
+
+    /// Says that the task waits, and for what.
+    fn show_ask(&mut self, interrupt: &Interrupt) {
+        let text = interrupts::asked_text(interrupt);
+        self.show_ask_as(interrupt, &text);
+    }
+
+    /// Likewise, in other words.
+    pub(super) fn show_ask_as(&mut self, interrupt: &Interrupt, text: &str) {
+        let status = self.status(TaskState::InputRequired, Some(text));
+        let shared = json!({
+            "session": self.translator.session(),
+            "interrupt": interrupts::asked_metadata(interrupt),
+        });
+        let metadata = JsonMap::from_iter([("shared".to_owned(), shared)]);
+        self.publish(TaskEvent::Status { status, metadata, mark: Some(mark("interrupt")) });
+    }
+
+    /// A request was answered. If others are open, the task waits for the next.
+    pub(super) async fn resolved(&mut self, request: &str, declined: bool) {
+        let Some(index) = self.asks.iter().position(|ask| ask.request_id == request) else { return };
+        let ask = self.asks.remove(index);
+        self.inner.metrics.interrupts_resolved.add();
+        let resolution = if declined { Resolution::Rejected } else { Resolution::Replied };
+        let shared = json!({
+            "session": self.translator.session(),
+            "interrupt": interrupts::resolved_metadata(&ask.request_id, ask.kind, resolution),
+        });
+        let metadata = JsonMap::from_iter([("shared".to_owned(), shared)]);
+        let status = self.status(TaskState::Working, None);
+        self.publish(TaskEvent::Status { status, metadata, mark: Some(mark("interrupt")) });
+        if let Some(next) = self.asks.first().cloned() {
+            self.show_ask(&next);
+        }
+        let mut change = Change::of(&self.row.id);
+        change.resolve(request);
+        self.flush_with(change).await;
+    }
+}

@@ -1,0 +1,639 @@
+//! What happens at the agent runtime, as the events of a task. Pure: events and stored messages in, events of the task out.
+//!
+//! The runtime tells things twice, late, or after a gap; a task tells each thing once and in order. So what was told is
+//! remembered by message, and whatever arrives is compared with it: a stored message and the events about it are the same case.
+
+mod channel;
+mod outcome;
+#[cfg(test)]
+mod tests;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use api::{
+    AssistantMessage, EventBody, Json, JsonMap, MessageId, MessageWithParts, PartId, PermissionRequest,
+    QuestionRequest, Session, SessionId, Tokens, ToolPart, ToolState, Usd,
+};
+use serde_json::json;
+
+use crate::event::{Block, Lane, StreamMark, TaskEvent};
+use crate::model::{ArtifactId, Content, Part};
+use channel::Channel;
+pub(super) use outcome::{Failure, Outcome};
+
+/// How many bytes of deltas may wait for the part that they belong to.
+const MAX_EARLY_BYTES: usize = 256 << 10;
+/// How many events may wait for the message that they belong to.
+const MAX_EARLY_EVENTS: usize = 256;
+/// How many messages of others are remembered, so that events about them are recognised.
+const MAX_FOREIGN: usize = 256;
+/// What the runtime calls a session until it has a title.
+const NO_TITLE: &str = "New session - ";
+
+/// News for the task.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum News {
+    /// More of what the turn writes.
+    Block(Chunk),
+    /// Progress, or a new title. The state of the task stays as it is.
+    Note {
+        /// Members of `metadata.shared`.
+        shared: JsonMap,
+        mark: StreamMark,
+    },
+    /// The task, or a subagent of it, asks for a permission.
+    Permission(Box<PermissionRequest>),
+    /// The task, or a subagent of it, asks questions.
+    Question(Box<QuestionRequest>),
+    /// A request was answered; `declined` if the answer was no.
+    Resolved { request: String, declined: bool },
+}
+
+/// A piece of what a turn writes.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Chunk {
+    pub(super) lane: Lane,
+    pub(super) parts: Vec<Part>,
+    pub(super) append: bool,
+    pub(super) append_any: bool,
+    pub(super) mark: StreamMark,
+}
+
+impl Chunk {
+    /// Adds what follows it, if both are text of the same message.
+    pub(super) fn merge(&mut self, next: Chunk) -> Result<(), Chunk> {
+        let is_text = matches!(next.lane, Lane::Text | Lane::Reasoning);
+        if !is_text || !next.append || next.lane != self.lane || next.mark != self.mark {
+            return Err(next);
+        }
+        match (self.parts.as_mut_slice(), next.parts.as_slice()) {
+            ([Part { content: Content::Text(text), .. }], [Part { content: Content::Text(more), .. }]) => {
+                text.push_str(more);
+                Ok(())
+            }
+            _ => Err(next),
+        }
+    }
+
+    /// It as an event.
+    pub(super) fn into_event(self) -> TaskEvent {
+        TaskEvent::Artifact {
+            id: ArtifactId::Lane(self.lane),
+            name: None,
+            parts: self.parts,
+            append: self.append,
+            append_any: self.append_any,
+            last_chunk: false,
+            metadata: JsonMap::new(),
+            mark: Some(self.mark),
+        }
+    }
+}
+
+/// Translates the events of one turn.
+pub(super) struct Translator {
+    session: SessionId,
+    /// The prompts that the turn answers.
+    prompts: HashSet<MessageId>,
+    /// Whether the turn has begun.
+    begun: bool,
+    messages: HashMap<MessageId, Told>,
+    /// The messages that were told of, in order.
+    order: Vec<MessageId>,
+    /// Where the text of a part belongs.
+    parts: HashMap<PartId, (MessageId, Block)>,
+    /// The last payload of each tool call, and how far the call was.
+    tools: HashMap<PartId, (Json, u8)>,
+    /// The parts about which progress was told.
+    steps: HashSet<PartId>,
+    lanes: HashSet<Lane>,
+    /// The requests that are open, and those that were answered.
+    asks: HashMap<String, bool>,
+    title: Option<String>,
+    foreign: VecDeque<MessageId>,
+    /// Deltas whose part is not known yet.
+    early: HashMap<PartId, String>,
+    early_bytes: usize,
+    /// Events whose message is not known yet.
+    waiting: VecDeque<(MessageId, EventBody)>,
+    is_behind: bool,
+    /// Whether the text was replaced as a whole: nothing may be added to it then.
+    is_text_final: bool,
+}
+
+/// What was told of a message.
+#[derive(Default)]
+struct Told {
+    text: Channel,
+    reasoning: Channel,
+    tokens: Tokens,
+    cost: Usd,
+    is_complete: bool,
+    /// It is a summary of the conversation, which is not for the client.
+    is_hidden: bool,
+}
+
+impl Told {
+    fn channel(&mut self, block: Block) -> &mut Channel {
+        if block == Block::Reasoning { &mut self.reasoning } else { &mut self.text }
+    }
+}
+
+impl Translator {
+    /// A translator for the turn that answers a prompt.
+    pub(super) fn new(session: SessionId, prompt: MessageId) -> Self {
+        Self {
+            session,
+            prompts: HashSet::from([prompt]),
+            begun: false,
+            messages: HashMap::new(),
+            order: Vec::new(),
+            parts: HashMap::new(),
+            tools: HashMap::new(),
+            steps: HashSet::new(),
+            lanes: HashSet::new(),
+            asks: HashMap::new(),
+            title: None,
+            foreign: VecDeque::new(),
+            early: HashMap::new(),
+            early_bytes: 0,
+            waiting: VecDeque::new(),
+            is_behind: false,
+            is_text_final: false,
+        }
+    }
+
+    /// Another prompt takes the place of the first, which had no answer.
+    pub(super) fn expect(&mut self, prompt: MessageId) {
+        self.prompts.insert(prompt);
+        self.begun = false;
+    }
+
+    /// Whether events did not fit: the stored state has to be read. Asking resets it.
+    pub(super) fn take_behind(&mut self) -> bool {
+        std::mem::take(&mut self.is_behind)
+    }
+
+    /// Whether the session has taken the prompt.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// A request was answered here, and that was told.
+    pub(super) fn note_resolved(&mut self, request: &str) {
+        self.asks.insert(request.to_owned(), false);
+    }
+
+    /// Whether the end of a message was told.
+    pub(super) fn has_completed(&self, message: &MessageId) -> bool {
+        self.messages.get(message).is_some_and(|told| told.is_complete)
+    }
+
+    /// Remembers an event that was told before a restart.
+    pub(super) fn restore(&mut self, event: &TaskEvent) {
+        match event {
+            TaskEvent::Artifact { id: ArtifactId::Lane(lane), parts, append, mark, .. } => {
+                let is_new = self.lanes.insert(lane.clone());
+                let message = mark.as_ref().and_then(|mark| MessageId::parse(mark.message_id.as_deref()?).ok());
+                match (lane, message) {
+                    (Lane::Tool(part), _) => {
+                        let payload = parts.first().map(|part| &part.content);
+                        if let (Ok(part), Some(Content::Data(data))) = (PartId::parse(part), payload) {
+                            self.tools.insert(part, (data.clone(), rank_of(data)));
+                        }
+                    }
+                    (lane, Some(message)) if *append || is_new => {
+                        let told = self.told(&message);
+                        for part in parts {
+                            if let Content::Text(text) = &part.content {
+                                told.channel(lane.block()).restore(text);
+                            }
+                        }
+                    }
+                    _ => self.is_text_final |= *lane == Lane::Text,
+                }
+            }
+            TaskEvent::Status { metadata, .. } => self.restore_shared(metadata),
+            TaskEvent::Artifact { .. } | TaskEvent::Message(_) => {}
+        }
+    }
+
+    fn restore_shared(&mut self, metadata: &JsonMap) {
+        let Some(shared) = metadata.get("shared") else { return };
+        let text = |member: &str, name: &str| shared.get(member)?.get(name)?.as_str().map(str::to_owned);
+        if let Some(part) = text("progress", "part_id").and_then(|id| PartId::parse(&id).ok()) {
+            self.steps.insert(part);
+        }
+        if let Some(title) = text("session", "title") {
+            self.title = Some(title);
+        }
+        if let Some(request) = text("interrupt", "request_id") {
+            self.asks.insert(request, text("interrupt", "phase").as_deref() == Some("asked"));
+        }
+    }
+
+    /// An event of the session, or of a subagent.
+    pub(super) fn event(&mut self, body: &EventBody) -> Vec<News> {
+        let mut news = Vec::new();
+        self.take(body, &mut news);
+        news
+    }
+
+    /// The stored messages from the prompt on: what was missed is told now.
+    pub(super) fn stored(&mut self, messages: &[MessageWithParts]) -> Vec<News> {
+        let mut news = Vec::new();
+        for message in messages {
+            self.take_message(&message.info, &mut news);
+            if !self.is_ours(message.info.id()) {
+                continue;
+            }
+            for part in &message.parts {
+                self.take_part(part, &mut news);
+                if let Some(head) = part.head()
+                    && let Some((message, block)) = self.parts.get(&head.id).cloned()
+                    && let Some(told) = self.messages.get_mut(&message)
+                {
+                    // Deltas that are on their way may be part of it already.
+                    told.channel(block).doubt(&head.id);
+                }
+            }
+        }
+        news
+    }
+
+    /// The open requests of the session and its subagents: those that are new, and the end of those that are gone.
+    pub(super) fn open_asks(&mut self, asks: &[EventBody]) -> Vec<News> {
+        let mut news = Vec::new();
+        let open: HashSet<String> = asks.iter().filter_map(ask_id).collect();
+        let gone: Vec<String> = self
+            .asks
+            .iter()
+            .filter(|(id, is_open)| **is_open && !open.contains(*id))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in gone {
+            self.resolve(id, false, &mut news);
+        }
+        for ask in asks {
+            self.take(ask, &mut news);
+        }
+        news
+    }
+
+    /// What is left to tell once the answer is known. If the text differs from what was told, all of it is told again.
+    pub(super) fn finish(&mut self, answer: Option<&MessageWithParts>) -> Vec<News> {
+        let mut news = Vec::new();
+        if let Some(answer) = answer {
+            // The runtime says that it is the answer, whatever its parent is.
+            self.told(answer.info.id());
+            news = self.stored(std::slice::from_ref(answer));
+        }
+        let differs = self.messages.values().any(|told| !told.is_hidden && told.text.differs());
+        if differs && !self.is_text_final {
+            self.is_text_final = true;
+            let texts = self.order.iter().filter_map(|id| {
+                let told = self.messages.get(id).filter(|told| !told.is_hidden)?;
+                Some(Part::text(told.text.known())).filter(|part| part.content != Content::Text(String::new()))
+            });
+            let parts: Vec<Part> = texts.collect();
+            let message_id = answer.map(|answer| answer.info.id().to_string());
+            let mark = StreamMark { message_id, source: "stream".to_owned(), role: None };
+            let append_any = !self.lanes.is_empty();
+            self.lanes.insert(Lane::Text);
+            news.push(News::Block(Chunk { lane: Lane::Text, parts, append: false, append_any, mark }));
+        }
+        news
+    }
+
+    /// `metadata.shared.session`.
+    pub(super) fn session(&self) -> Json {
+        match &self.title {
+            Some(title) => json!({"id": self.session, "title": title}),
+            None => json!({"id": self.session}),
+        }
+    }
+
+    /// `metadata.shared.usage`, if anything is known.
+    pub(super) fn usage(&self) -> Option<Json> {
+        if self.messages.is_empty() {
+            return None;
+        }
+        let mut cost = Usd::default();
+        let [mut input, mut output, mut total, mut reasoning, mut read, mut write] = [0_u64; 6];
+        for told in self.messages.values() {
+            let tokens = &told.tokens;
+            input += tokens.input;
+            output += tokens.output;
+            total += tokens.total.unwrap_or(tokens.input + tokens.output);
+            reasoning += tokens.reasoning;
+            read += tokens.cache.read;
+            write += tokens.cache.write;
+            cost += told.cost;
+        }
+        Some(json!({
+            "input_tokens": input,
+            "output_tokens": output,
+            "total_tokens": total,
+            "reasoning_tokens": reasoning,
+            "cache_tokens": {"read_tokens": read, "write_tokens": write},
+            "cost": cost,
+        }))
+    }
+
+    fn take(&mut self, body: &EventBody, news: &mut Vec<News>) {
+        match body {
+            EventBody::PermissionAsked(ask) => {
+                if self.ask(ask.id.as_str()) {
+                    news.push(News::Permission(ask.clone()));
+                }
+            }
+            EventBody::QuestionAsked(ask) => {
+                if self.ask(ask.id.as_str()) {
+                    news.push(News::Question(ask.clone()));
+                }
+            }
+            EventBody::PermissionReplied { request_id, reply, .. } => {
+                let declined = *reply == api::PermissionReplyKind::Reject;
+                self.resolve(request_id.to_string(), declined, news);
+            }
+            EventBody::QuestionReplied { request_id, .. } => self.resolve(request_id.to_string(), false, news),
+            EventBody::QuestionRejected { request_id, .. } => self.resolve(request_id.to_string(), true, news),
+            // Everything else about subagents is their own business.
+            body if body.session_id() != Some(&self.session) => {}
+            EventBody::SessionUpdated { info, .. } => self.take_title(info, news),
+            EventBody::MessageUpdated { info, .. } => self.take_message(info, news),
+            EventBody::PartUpdated { part, .. } => {
+                let Some(head) = part.head() else { return };
+                if self.is_known_or_waits(&head.message_id, body) {
+                    self.take_part(part, news);
+                }
+            }
+            EventBody::PartDelta { message_id, part_id, field, delta, .. } if field == "text" => {
+                if self.is_known_or_waits(message_id, body) {
+                    self.take_delta(part_id, delta, news);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a request is new.
+    fn ask(&mut self, id: &str) -> bool {
+        if self.asks.contains_key(id) {
+            return false;
+        }
+        self.asks.insert(id.to_owned(), true).is_none()
+    }
+
+    fn resolve(&mut self, request: String, declined: bool, news: &mut Vec<News>) {
+        if let Some(is_open) = self.asks.get_mut(&request)
+            && std::mem::take(is_open)
+        {
+            news.push(News::Resolved { request, declined });
+        }
+    }
+
+    fn take_title(&mut self, info: &Session, news: &mut Vec<News>) {
+        if info.title.is_empty() || info.title.starts_with(NO_TITLE) || self.title.as_ref() == Some(&info.title) {
+            return;
+        }
+        self.title = Some(info.title.clone());
+        if self.begun {
+            self.note("session", self.session(), None, "status", news);
+        }
+    }
+
+    fn note(&self, name: &str, value: Json, message: Option<&MessageId>, source: &str, news: &mut Vec<News>) {
+        let mut shared = JsonMap::new();
+        shared.insert("session".to_owned(), self.session());
+        shared.insert(name.to_owned(), value);
+        let mark = StreamMark { message_id: message.map(MessageId::to_string), source: source.to_owned(), role: None };
+        news.push(News::Note { shared, mark });
+    }
+
+    fn is_ours(&self, message: &MessageId) -> bool {
+        self.messages.contains_key(message)
+    }
+
+    fn told(&mut self, message: &MessageId) -> &mut Told {
+        if !self.messages.contains_key(message) {
+            self.order.push(message.clone());
+        }
+        self.begun = true;
+        self.messages.entry(message.clone()).or_default()
+    }
+
+    fn take_message(&mut self, info: &api::Message, news: &mut Vec<News>) {
+        match info {
+            api::Message::User(user) => {
+                if self.prompts.contains(&user.id) {
+                    self.begun = true;
+                } else if self.begun && !self.is_foreign(&user.id) && self.is_after_prompts(&user.id) {
+                    // Somebody joined the turn; the answers belong to both.
+                    self.prompts.insert(user.id.clone());
+                }
+                self.drop_waiting(&user.id);
+            }
+            api::Message::Assistant(answer) if self.prompts.contains(&answer.parent_id) => {
+                self.take_answer(answer);
+                self.take_waiting(&answer.id, news);
+            }
+            api::Message::Assistant(answer) if self.is_ours(&answer.id) => self.take_answer(answer),
+            api::Message::Assistant(answer) => {
+                if self.foreign.len() == MAX_FOREIGN {
+                    self.foreign.pop_front();
+                }
+                if !self.is_foreign(&answer.id) {
+                    self.foreign.push_back(answer.id.clone());
+                }
+                self.drop_waiting(&answer.id);
+            }
+        }
+    }
+
+    fn is_after_prompts(&self, message: &MessageId) -> bool {
+        self.prompts.iter().min().is_none_or(|first| first < message)
+    }
+
+    fn take_answer(&mut self, answer: &AssistantMessage) {
+        let told = self.told(&answer.id);
+        told.is_hidden |= answer.summary == Some(true);
+        told.tokens = answer.tokens.clone();
+        told.cost = answer.cost;
+        told.is_complete |= answer.time.completed.is_some() || answer.error.is_some();
+    }
+
+    fn is_foreign(&self, message: &MessageId) -> bool {
+        self.foreign.contains(message)
+    }
+
+    /// Whether an event about a message of the turn can be used. One about a message that is not known yet waits.
+    fn is_known_or_waits(&mut self, message: &MessageId, body: &EventBody) -> bool {
+        if self.is_ours(message) {
+            return true;
+        }
+        if self.prompts.contains(message) || self.is_foreign(message) || !self.is_after_prompts(message) {
+            return false;
+        }
+        if self.waiting.len() == MAX_EARLY_EVENTS {
+            self.waiting.clear();
+            self.is_behind = true;
+        }
+        self.waiting.push_back((message.clone(), body.clone()));
+        false
+    }
+
+    fn take_waiting(&mut self, message: &MessageId, news: &mut Vec<News>) {
+        let (now, later) = std::mem::take(&mut self.waiting).into_iter().partition(|(of, _)| of == message);
+        self.waiting = later;
+        let now: VecDeque<(MessageId, EventBody)> = now;
+        for (_, body) in now {
+            self.take(&body, news);
+        }
+    }
+
+    fn drop_waiting(&mut self, message: &MessageId) {
+        self.waiting.retain(|(of, _)| of != message);
+    }
+
+    fn take_part(&mut self, part: &api::Part, news: &mut Vec<News>) {
+        match part {
+            api::Part::Text(text) => {
+                let is_closed = text.time.as_ref().is_some_and(|time| time.end.is_some());
+                self.take_text(&text.head, Block::Text, &text.text, is_closed, news);
+            }
+            api::Part::Reasoning(text) => {
+                self.take_text(&text.head, Block::Reasoning, &text.text, text.time.end.is_some(), news);
+            }
+            api::Part::Tool(tool) => self.take_tool(tool, news),
+            api::Part::StepStart(step) if self.steps.insert(step.head.id.clone()) => {
+                let progress = json!({"type": "step-start", "part_id": step.head.id});
+                self.note("progress", progress, Some(&step.head.message_id), "progress", news);
+            }
+            api::Part::StepFinish(step) if self.steps.insert(step.head.id.clone()) => {
+                let progress = json!({"type": "step-finish", "part_id": step.head.id, "reason": step.reason});
+                self.note("progress", progress, Some(&step.head.message_id), "progress", news);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_text(&mut self, head: &api::PartHead, block: Block, text: &str, is_closed: bool, news: &mut Vec<News>) {
+        self.parts.insert(head.id.clone(), (head.message_id.clone(), block));
+        let early = self.early.remove(&head.id);
+        if let Some(early) = &early {
+            self.early_bytes = self.early_bytes.saturating_sub(early.len());
+        }
+        let Some(told) = self.messages.get_mut(&head.message_id) else { return };
+        let is_hidden = told.is_hidden;
+        let more = told.channel(block).set(&head.id, text, early.as_deref(), is_closed);
+        if !is_hidden {
+            self.write(&head.message_id, block, more, news);
+        }
+    }
+
+    fn take_delta(&mut self, part: &PartId, delta: &str, news: &mut Vec<News>) {
+        let Some((message, block)) = self.parts.get(part).cloned() else {
+            if self.early_bytes + delta.len() > MAX_EARLY_BYTES {
+                self.early.clear();
+                self.early_bytes = 0;
+                self.is_behind = true;
+                return;
+            }
+            self.early_bytes += delta.len();
+            self.early.entry(part.clone()).or_default().push_str(delta);
+            return;
+        };
+        let Some(told) = self.messages.get_mut(&message) else { return };
+        let is_hidden = told.is_hidden;
+        let more = told.channel(block).add(part, delta);
+        if !is_hidden {
+            self.write(&message, block, more, news);
+        }
+    }
+
+    fn write(&mut self, message: &MessageId, block: Block, more: Option<String>, news: &mut Vec<News>) {
+        let Some(more) = more.filter(|more| !more.is_empty()) else { return };
+        let lane = if block == Block::Reasoning { Lane::Reasoning } else { Lane::Text };
+        if lane == Lane::Text && self.is_text_final {
+            return;
+        }
+        let chunk = self.chunk(lane, message, "stream", Part::text(more));
+        news.push(News::Block(chunk));
+    }
+
+    fn take_tool(&mut self, tool: &ToolPart, news: &mut Vec<News>) {
+        let (payload, rank) = (tool_payload(tool), rank(&tool.state));
+        if let Some((known, known_rank)) = self.tools.get(&tool.head.id)
+            && (rank < *known_rank || payload == *known || *known_rank == DONE)
+        {
+            return;
+        }
+        self.tools.insert(tool.head.id.clone(), (payload.clone(), rank));
+        let lane = Lane::Tool(tool.head.id.to_string());
+        let chunk = self.chunk(lane, &tool.head.message_id, "tool_part_update", Part::data(payload));
+        news.push(News::Block(chunk));
+    }
+
+    fn chunk(&mut self, lane: Lane, message: &MessageId, source: &str, part: Part) -> Chunk {
+        let append_any = !self.lanes.is_empty();
+        let append = !self.lanes.insert(lane.clone());
+        let mark = StreamMark { message_id: Some(message.to_string()), source: source.to_owned(), role: None };
+        Chunk { lane, parts: vec![part], append, append_any, mark }
+    }
+}
+
+/// How far a tool call is that has ended.
+const DONE: u8 = 2;
+
+fn rank(state: &ToolState) -> u8 {
+    match state {
+        ToolState::Pending(_) => 0,
+        ToolState::Running(_) => 1,
+        ToolState::Completed(_) | ToolState::Error(_) => DONE,
+    }
+}
+
+fn rank_of(payload: &Json) -> u8 {
+    match payload.get("status").and_then(Json::as_str) {
+        Some("pending") => 0,
+        Some("running") => 1,
+        _ => DONE,
+    }
+}
+
+/// The payload of a block of type `tool_call`.
+fn tool_payload(tool: &ToolPart) -> Json {
+    let (title, metadata) = match &tool.state {
+        ToolState::Pending(_) => (None, None),
+        ToolState::Running(running) => (running.title.as_deref(), running.metadata.as_ref()),
+        ToolState::Completed(done) => (Some(done.title.as_str()), Some(&done.metadata)),
+        ToolState::Error(failed) => (None, failed.metadata.as_ref()),
+    };
+    let subtitle = metadata.and_then(|metadata| metadata.get("subtitle")).and_then(Json::as_str);
+    let mut payload = JsonMap::new();
+    let mut put = |name: &str, value: Json| payload.insert(name.to_owned(), value);
+    put("call_id", tool.call_id.as_str().into());
+    put("tool", tool.tool.as_str().into());
+    put("status", tool.state.status().into());
+    if let Some(title) = title.filter(|title| !title.is_empty()) {
+        put("title", title.into());
+    }
+    if let Some(subtitle) = subtitle {
+        put("subtitle", subtitle.into());
+    }
+    put("input", tool.state.input().clone());
+    match &tool.state {
+        ToolState::Completed(done) => drop(put("output", done.output.as_str().into())),
+        ToolState::Error(failed) => drop(put("error", failed.error.as_str().into())),
+        ToolState::Pending(_) | ToolState::Running(_) => {}
+    }
+    Json::Object(payload)
+}
+
+fn ask_id(ask: &EventBody) -> Option<String> {
+    match ask {
+        EventBody::PermissionAsked(ask) => Some(ask.id.to_string()),
+        EventBody::QuestionAsked(ask) => Some(ask.id.to_string()),
+        _ => None,
+    }
+}
