@@ -6,7 +6,7 @@
 
 mod catalog;
 mod control;
-mod failure;
+pub(crate) mod failure;
 mod params;
 mod replies;
 mod results;
@@ -118,6 +118,6 @@ impl Request<'_> {
 
     /// What failures of the agent runtime are about.
     fn upstream<'a>(&'a self, session: Option<&'a SessionId>) -> Upstream<'a> {
-        Upstream { method: self.method, session }
+        Upstream { method: Some(self.method), session }
     }
 }

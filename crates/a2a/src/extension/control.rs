@@ -2,36 +2,52 @@
 
 use api::{
     CommandInput, HostError, Json, JsonMap, MessageId, ModelRef, PartId, PromptInput, PromptPart, PromptTarget, Scope,
-    Session, ShellInput, SummarizeInput,
+    Session, SessionId, ShellInput, SummarizeInput,
 };
 use serde_json::json;
 
 use super::params::Params;
 use super::{Request, results};
 use crate::Error;
+use crate::service::MAX_PARTS;
 use crate::service::access::Use;
-
-/// The most parts of a prompt.
-const MAX_PARTS: usize = 1000;
 
 const PROMPT: [&str; 9] = ["parts", "messageID", "model", "agent", "noReply", "tools", "format", "system", "variant"];
 const COMMAND: [&str; 7] = ["command", "arguments", "messageID", "agent", "model", "variant", "parts"];
 const PART_TYPES: [&str; 4] = ["text", "file", "agent", "subtask"];
 
+/// Why something was not done.
+enum Failure {
+    Ours(Error),
+    Host(HostError),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Ours(error)
+    }
+}
+
+impl From<HostError> for Failure {
+    fn from(error: HostError) -> Self {
+        Self::Host(error)
+    }
+}
+
 /// Runs something in a session that the caller may change, and settles the claim on it.
-async fn change<T>(
-    request: &Request<'_>,
-    run: impl AsyncFnOnce(&api::SessionId) -> Result<T, HostError>,
-) -> Result<T, Error> {
+async fn change<T>(request: &Request<'_>, run: impl AsyncFnOnce(&SessionId) -> Result<T, Failure>) -> Result<T, Error> {
     let (id, grant) = request.session(Use::Change).await?;
     match run(&id).await {
         Ok(value) => {
             grant.confirm().await?;
             Ok(value)
         }
-        Err(error) => {
+        Err(failure) => {
             grant.release().await?;
-            Err(request.upstream(Some(&id)).error(error))
+            Err(match failure {
+                Failure::Ours(error) => error,
+                Failure::Host(error) => request.upstream(Some(&id)).error(error),
+            })
         }
     }
 }
@@ -41,7 +57,6 @@ pub(super) async fn prompt_async(request: &Request<'_>) -> Result<Json, Error> {
     let body = request.params.request()?;
     body.only(&PROMPT)?;
     let mut input = PromptInput {
-        parts: parts(request, &body, "parts must be a list of parts").await?,
         message_id: message_id(&body)?,
         model: model(&body)?,
         agent: text(&body, "agent")?,
@@ -58,7 +73,9 @@ pub(super) async fn prompt_async(request: &Request<'_>) -> Result<Json, Error> {
         let problem = |_| body.invalid("format", "must have the type text, or json_schema with a schema");
         input.format = Some(serde_json::from_value(format.clone()).map_err(problem)?);
     }
+    let parts = parts(&body)?;
     let id = change(request, async |id| {
+        input.parts = checked(request, parts).await?;
         request.host().prompt_async(id, input).await?;
         Ok(id.clone())
     })
@@ -73,17 +90,23 @@ pub(super) async fn command(request: &Request<'_>) -> Result<Json, Error> {
     let name = body.required_text("command")?;
     let arguments = body.any_text("arguments").map_err(|_| body.invalid("arguments", "must be a non-empty string"))?;
     let parts = match body.get("parts") {
-        Some(_) => parts(request, &body, "parts must be a list of parts").await?,
+        Some(_) => parts(&body)?,
         None => Vec::new(),
     };
-    let input = CommandInput {
+    let mut input = CommandInput {
         // People write it with the slash that starts it in a prompt.
         command: name.strip_prefix('/').unwrap_or(name).to_owned(),
         arguments: arguments.to_owned(),
         target: target(&body)?,
-        parts,
+        parts: Vec::new(),
     };
-    let message = change(request, async |id| request.host().command(id, input).await).await?;
+    let message = change(request, async |id| {
+        let scope = request.scope().await?;
+        request.service.check_command(&scope, &input.command, &input.arguments).await?;
+        input.parts = checked(request, parts).await?;
+        Ok(request.host().command(id, input).await?)
+    })
+    .await?;
     Ok(json!({ "item": results::message(&message, request.line) }))
 }
 
@@ -94,7 +117,7 @@ pub(super) async fn shell(request: &Request<'_>) -> Result<Json, Error> {
     body.only(&["agent", "command", "model"])?;
     body.required_text("agent")?;
     let input = ShellInput { command: body.required_text("command")?.to_owned(), target: target(&body)? };
-    let message = change(request, async |id| request.host().shell(id, input).await).await?;
+    let message = change(request, async |id| Ok(request.host().shell(id, input).await?)).await?;
     Ok(json!({ "item": results::message(&message, request.line) }))
 }
 
@@ -104,16 +127,16 @@ pub(super) async fn fork(request: &Request<'_>) -> Result<Json, Error> {
     let body = request.params.optional_request(&empty)?;
     body.only(&["messageID"])?;
     let before = message_id(&body)?;
-    let fork: Session = change(request, async |id| request.host().fork_session(id, before).await).await?;
-    request.service.records().own_session(&request.who.identity, &fork.id).await?;
+    let fork: Session = change(request, async |id| Ok(request.host().fork_session(id, before).await?)).await?;
+    request.service.access().own_session(request.who, &fork.id).await?;
     Ok(json!({ "item": results::summary(&fork) }))
 }
 
 pub(super) async fn share(request: &Request<'_>, shared: bool) -> Result<Json, Error> {
     request.params.only(&["session_id", "directory", "metadata"])?;
     let session = change(request, async |id| match shared {
-        true => request.host().share(id).await,
-        false => request.host().unshare(id).await,
+        true => Ok(request.host().share(id).await?),
+        false => Ok(request.host().unshare(id).await?),
     });
     Ok(json!({ "item": results::summary(&session.await?) }))
 }
@@ -152,13 +175,13 @@ pub(super) async fn revert(request: &Request<'_>) -> Result<Json, Error> {
     let message = message_id(&body)?.ok_or_else(|| body.invalid("messageID", "must be a non-empty string"))?;
     let part = text(&body, "partID")?.map(|id| PartId::parse(&id)).transpose();
     let part = part.map_err(|_| body.invalid("partID", "is not the id of a part"))?;
-    let session = change(request, async |id| request.host().revert(id, message, part).await).await?;
+    let session = change(request, async |id| Ok(request.host().revert(id, message, part).await?)).await?;
     Ok(json!({ "item": results::summary(&session) }))
 }
 
 pub(super) async fn unrevert(request: &Request<'_>) -> Result<Json, Error> {
     request.params.only(&["session_id", "directory", "metadata"])?;
-    let session = change(request, async |id| request.host().unrevert(id).await).await?;
+    let session = change(request, async |id| Ok(request.host().unrevert(id).await?)).await?;
     Ok(json!({ "item": results::summary(&session) }))
 }
 
@@ -190,25 +213,29 @@ fn target(body: &Params<'_>) -> Result<PromptTarget, Error> {
     })
 }
 
-/// The parts of a prompt, under the same rules for files as those of messages.
-async fn parts(request: &Request<'_>, body: &Params<'_>, missing: &str) -> Result<Vec<PromptPart>, Error> {
+/// The parts of a prompt, as they were sent.
+fn parts(body: &Params<'_>) -> Result<Vec<PromptPart>, Error> {
     let Some(Json::Array(given)) = body.get("parts") else {
-        return Err(Error::invalid("request.parts", format!("request.{missing}")));
+        return Err(body.invalid("parts", "must be a list of parts"));
     };
     if given.is_empty() || given.len() > MAX_PARTS {
-        return Err(Error::invalid("request.parts", format!("request.parts must have 1 to {MAX_PARTS} parts")));
+        return Err(body.invalid("parts", &format!("must have 1 to {MAX_PARTS} parts")));
     }
-    let mut parts = Vec::with_capacity(given.len());
-    for (index, part) in given.iter().enumerate() {
+    let part = |(index, part): (usize, &Json)| {
         let field = format!("request.parts[{index}]");
         let kind = part.get("type").and_then(Json::as_str);
         if !kind.is_some_and(|kind| PART_TYPES.contains(&kind)) {
             let message = format!("{field}.type must be one of: {}", PART_TYPES.join(", "));
             return Err(Error::invalid(&format!("{field}.type"), message));
         }
-        let part: PromptPart = serde_json::from_value(part.clone())
-            .map_err(|error| Error::invalid(&field, format!("{field} is malformed: {error}")))?;
-        parts.push(request.service.check_prompt_part(part).await?);
-    }
-    Ok(parts)
+        serde_json::from_value(part.clone())
+            .map_err(|error| Error::invalid(&field, format!("{field} is malformed: {error}")))
+    };
+    given.iter().enumerate().map(part).collect()
+}
+
+/// The parts of a prompt, under the same rules for files as those of messages.
+async fn checked(request: &Request<'_>, parts: Vec<PromptPart>) -> Result<Vec<PromptPart>, Error> {
+    let scope = request.scope().await?;
+    request.service.check_prompt_parts(&scope, parts, "request.parts").await
 }

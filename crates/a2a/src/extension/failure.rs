@@ -5,21 +5,31 @@ use api::{HostError, SessionId};
 use crate::{Error, ErrorKind};
 
 /// What a failure is about.
-pub(super) struct Upstream<'a> {
-    pub(super) method: &'a str,
-    pub(super) session: Option<&'a SessionId>,
+#[derive(Default)]
+pub(crate) struct Upstream<'a> {
+    pub(crate) method: Option<&'a str>,
+    pub(crate) session: Option<&'a SessionId>,
 }
 
 /// A session that does not exist.
-pub(super) fn session_not_found(id: &str) -> Error {
+pub(crate) fn session_not_found(id: &str) -> Error {
     Error::new(ErrorKind::SessionNotFound, "Session not found").with("session_id", id)
+}
+
+/// A failure of the agent runtime that belongs to no method of an extension.
+pub(crate) fn upstream(error: HostError) -> Error {
+    Upstream::default().error(error)
 }
 
 impl Upstream<'_> {
     /// The error of the method.
-    pub(super) fn error(&self, error: HostError) -> Error {
+    pub(crate) fn error(&self, error: HostError) -> Error {
         let of = |kind, message: &str| {
-            let error = Error::new(kind, message).with("method", self.method);
+            let error = Error::new(kind, message);
+            let error = match self.method {
+                Some(method) => error.with("method", method),
+                None => error,
+            };
             match self.session {
                 Some(session) => error.with("session_id", session.as_str()),
                 None => error,

@@ -128,11 +128,6 @@ impl<'a> Params<'a> {
         Ok(self.object("request", "request.")?.unwrap_or(Params { map: empty, path: "request." }))
     }
 
-    /// All of it.
-    pub(super) fn map(&self) -> &'a JsonMap {
-        self.map
-    }
-
     /// The metadata of the call.
     pub(super) fn metadata(&self) -> Result<JsonMap, Error> {
         let Some(Json::Object(metadata)) = self.get("metadata") else {

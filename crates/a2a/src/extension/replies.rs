@@ -6,6 +6,7 @@ use serde_json::json;
 use super::Request;
 use crate::Error;
 use crate::records::{Interrupt, InterruptKind};
+use crate::service::shown_details;
 
 pub(super) fn permissions(request: &Request<'_>) -> Result<Json, Error> {
     list(request, InterruptKind::Permission)
@@ -18,7 +19,7 @@ pub(super) fn questions(request: &Request<'_>) -> Result<Json, Error> {
 fn list(request: &Request<'_>, kind: InterruptKind) -> Result<Json, Error> {
     request.params.only(&["metadata"])?;
     request.params.metadata()?;
-    let interrupts = request.service.access().interrupts(request.who, kind)?;
+    let interrupts = request.service.access().interrupts(request.who, kind);
     Ok(json!({ "items": interrupts.iter().map(item).collect::<Vec<_>>() }))
 }
 
@@ -29,7 +30,7 @@ fn item(interrupt: &Interrupt) -> Json {
         "interrupt_type": interrupt.kind,
         "task_id": interrupt.task_id,
         "context_id": interrupt.context_id,
-        "details": interrupt.details,
+        "details": shown_details(interrupt),
         // Seconds, as clients of the first release expect.
         "expires_at": interrupt.expires_at as f64 / 1000.0,
     })

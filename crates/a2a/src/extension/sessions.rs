@@ -20,14 +20,11 @@ pub(super) async fn status(request: &Request<'_>) -> Result<Json, Error> {
     request.params.only(&["directory", "metadata"])?;
     let scope = request.scope().await?;
     let statuses = request.host().statuses(&scope).await.map_err(|error| request.upstream(None).error(error))?;
-    let mut items = Vec::new();
-    for (session, status) in &statuses {
-        if request.service.access().session(request.who, session, Use::Read).await.is_ok() {
-            items.push((session.as_str(), results::status(session.as_str(), status)));
-        }
-    }
-    items.sort_unstable_by(|one, other| one.0.cmp(other.0));
-    Ok(json!({ "items": items.into_iter().map(|(_, item)| item).collect::<Vec<_>>() }))
+    let visible = request.service.access().session_ids(request.who, statuses.keys().cloned().collect()).await?;
+    let mut shown: Vec<_> = statuses.iter().filter(|(session, _)| visible.contains(*session)).collect();
+    shown.sort_unstable_by(|one, other| one.0.as_str().cmp(other.0.as_str()));
+    let items = shown.into_iter().map(|(session, status)| results::status(session.as_str(), status));
+    Ok(json!({ "items": items.collect::<Vec<_>>() }))
 }
 
 /// The parameters of a list: at the top, and in 0.3 also in `query`, which wins.

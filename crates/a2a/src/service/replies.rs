@@ -1,26 +1,58 @@
-//! Answers to the requests of tasks.
+//! Answers to the requests of tasks, given by method or by plain text.
 
-use api::PermissionReply;
+use api::{HostError, PermissionId, PermissionReply, QuestionId};
 
 use super::interrupts::Answer;
-use super::{Inner, Service};
-use crate::records::Interrupt;
-use crate::{Error, Principal};
+use super::{Inner, Service, store_error};
+use crate::extension::failure::Upstream;
+use crate::records::{Change, Interrupt, InterruptKind};
+use crate::{Error, ErrorKind, Principal};
 
 impl Inner {
-    /// Gives the answer to a request that the caller may answer. The request is forgotten; the event of the agent runtime
-    /// about the answer is still to come.
+    /// Gives the answer to a request whose task is the caller's, and forgets it. The event of the agent runtime about the
+    /// answer is still to come. A request that the agent runtime does not know any more is forgotten as well.
     pub(super) async fn answer(&self, interrupt: &Interrupt, answer: Answer) -> Result<(), Error> {
-        let _ = (interrupt, answer);
-        unimplemented!()
+        let id = &interrupt.request_id;
+        let missing =
+            || Error::new(ErrorKind::InterruptNotFound, "Interrupt request not found").with("request_id", id.as_str());
+        let (method, sent) = match answer {
+            Answer::Permission(reply) => {
+                let request = PermissionId::parse(id).map_err(|_| missing())?;
+                ("a2a.interrupt.permission.reply", self.host.reply_permission(&request, reply).await)
+            }
+            Answer::Question(answers) => {
+                let request = QuestionId::parse(id).map_err(|_| missing())?;
+                let method =
+                    if answers.is_some() { "a2a.interrupt.question.reply" } else { "a2a.interrupt.question.reject" };
+                (method, self.host.reply_question(&request, answers).await)
+            }
+        };
+        match sent {
+            Ok(()) => self.forget(interrupt).await,
+            // Somebody else has answered it, or its turn has ended.
+            Err(HostError::NotFound { .. }) => {
+                self.forget(interrupt).await?;
+                Err(missing())
+            }
+            Err(error) => {
+                let upstream = Upstream { method: Some(method), session: None };
+                Err(upstream.error(error).with("request_id", id.as_str()))
+            }
+        }
+    }
+
+    async fn forget(&self, interrupt: &Interrupt) -> Result<(), Error> {
+        let mut change = Change::of(&interrupt.task_id);
+        change.resolve(&interrupt.request_id);
+        self.records.commit(change).await.map(drop).map_err(|error| store_error(&error))
     }
 }
 
 impl Service {
     /// Answers a permission request.
     pub async fn reply_permission(&self, who: &Principal, id: &str, reply: PermissionReply) -> Result<(), Error> {
-        let _ = (who, id, reply);
-        unimplemented!()
+        let interrupt = self.inner.access.interrupt(who, id, InterruptKind::Permission)?;
+        self.inner.answer(&interrupt, Answer::Permission(reply)).await
     }
 
     /// Answers a question; `None` declines to.
@@ -30,7 +62,7 @@ impl Service {
         id: &str,
         answers: Option<Vec<Vec<String>>>,
     ) -> Result<(), Error> {
-        let _ = (who, id, answers);
-        unimplemented!()
+        let interrupt = self.inner.access.interrupt(who, id, InterruptKind::Question)?;
+        self.inner.answer(&interrupt, Answer::Question(answers)).await
     }
 }

@@ -138,11 +138,6 @@ impl Places {
         }
         roots
     }
-
-    /// The directory that relative paths of files are relative to.
-    pub(super) fn root(&self) -> &Path {
-        &self.root
-    }
 }
 
 /// An absolute path with its symbolic links resolved. What does not exist is taken as it is written, since the files may
