@@ -9,6 +9,7 @@
 //! * `extension`: the methods `opencode.*` and `a2a.interrupt.*`.
 //! * `push`: notifications to webhooks.
 //! * `http`: requests to calls, replies to responses.
+//! * `grpc` (with the feature of that name): the messages of gRPC as the JSON of 1.0.
 //! * `client`: the other side of the protocol. `runner`: agents of other machines as subagents.
 //!
 //! Invariants: a task's row is durable before its prompt goes out. The first terminal state wins. Every access to a task,
@@ -21,6 +22,8 @@ mod credentials;
 mod error;
 mod event;
 mod extension;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod http;
 mod model;
 mod principal;
