@@ -95,6 +95,23 @@ pub(crate) fn running(conn: &Connection, session: &SessionId) -> Result<Option<u
     Ok(turn.flatten().map(uint))
 }
 
+/// The turn that a session is running, also one that takes in no prompts, or the next one that it will run.
+fn running_or_next(conn: &Connection, session: &SessionId) -> Result<Option<u64>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT turn FROM status WHERE session = ?1")?;
+    let status: Option<Option<i64>> = statement.query_row([session.as_str()], |row| row.get(0)).optional()?;
+    if status == Some(None) {
+        // A turn that takes in no prompts is not named there. Those that were queued since have greater numbers.
+        let mut statement = conn.prepare_cached(
+            "SELECT number FROM turn WHERE session = ?1 AND state = 'running' ORDER BY number DESC LIMIT 1",
+        )?;
+        let running: Option<i64> = statement.query_row([session.as_str()], |row| row.get(0)).optional()?;
+        if running.is_some() {
+            return Ok(running.map(uint));
+        }
+    }
+    Ok(current(conn, session)?.map(|next| next.number))
+}
+
 /// Adds a row for a turn. Returns its number.
 fn insert(
     conn: &Connection,
@@ -338,12 +355,20 @@ impl Store {
         let before = query.before.as_ref().map_or(i64::MAX, |turn| int(turn.number));
         self.read(|conn| {
             let _snapshot = read_transaction(conn)?;
+            let (from, before) = match query.current {
+                false => (0, before),
+                true => match running_or_next(conn, session)?.map(int) {
+                    Some(current) => (current, before.min(current + 1)),
+                    None => return Ok((Vec::new(), false)),
+                },
+            };
             let spent = spent(conn, session)?;
             let mut statement = conn.prepare_cached(&format!(
-                "SELECT {COLUMNS} FROM turn WHERE session = ?1 AND number < ?2
+                "SELECT {COLUMNS} FROM turn WHERE session = ?1 AND number >= ?5 AND number < ?2
                  AND (?3 IS NULL OR (ended IS NOT NULL) = ?3) ORDER BY number DESC LIMIT ?4"
             ))?;
-            let mut rows = statement.query(params![session.as_str(), before, query.ended, int(limit as u64 + 1)])?;
+            let values = params![session.as_str(), before, query.ended, int(limit as u64 + 1), from];
+            let mut rows = statement.query(values)?;
             let mut turns = Vec::new();
             while let Some(row) = rows.next()? {
                 turns.push(turn_row(row, session, spent)?);
