@@ -1,7 +1,5 @@
 //! Turns: which prompt belongs to which, and how they begin, end and are listed.
 
-use std::fs;
-
 use api::*;
 use rusqlite::Connection;
 use serde_json::json;
@@ -250,25 +248,11 @@ async fn turns_are_listed_from_the_newest() {
     assert!(plan.contains("USING PRIMARY KEY (session=? AND number<?)"), "{plan}");
 }
 
-/// The schema before turns were rows.
-const OLD: [&str; 8] = [
-    include_str!("../../src/sqlite/schema/1.sql"),
-    include_str!("../../src/sqlite/schema/2.sql"),
-    include_str!("../../src/sqlite/schema/3.sql"),
-    include_str!("../../src/sqlite/schema/4.sql"),
-    include_str!("../../src/sqlite/schema/5.sql"),
-    include_str!("../../src/sqlite/schema/6.sql"),
-    include_str!("../../src/sqlite/schema/7.sql"),
-    include_str!("../../src/sqlite/schema/8.sql"),
-];
-
 #[tokio::test]
 async fn what_an_older_version_left_is_kept() {
     let temp = Temp::new();
-    fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
-    let old = Connection::open(temp.path()).unwrap();
-    old.execute_batch(&OLD.concat()).unwrap();
-    old.execute_batch("PRAGMA application_id = 1416783206; PRAGMA user_version = 8").unwrap();
+    // Before turns were rows.
+    let old = temp.create_old(8);
     let sessions: Vec<Session> =
         ["done", "failed", "running", "waiting", "new"].map(|title| session(title, 1)).to_vec();
     let id = |at: usize| sessions[at].id.as_str();
