@@ -11,6 +11,7 @@
 //! numbers grow without gaps in the order of the commits, which watchers rely on. A back end with several writers at
 //! a time takes a lock on the session's row for these (on the root's for budgets), and one for the log.
 
+pub(crate) mod ask;
 mod error;
 pub(crate) mod file;
 pub(crate) mod hold;
@@ -19,6 +20,7 @@ pub(crate) mod ledger;
 pub(crate) mod log;
 mod open;
 pub(crate) mod read;
+pub(crate) mod record;
 pub(crate) mod row;
 pub(crate) mod schema;
 pub(crate) mod task;

@@ -223,7 +223,7 @@ impl Store {
         let read = self.read(|conn| {
             let _snapshot = read_transaction(conn)?;
             let cursor = last_cursor(conn)?;
-            let (sessions, rows) = (tree_sessions(conn, root)?, super::session::status_rows(conn)?);
+            let (sessions, rows) = (tree_sessions(conn, root)?, super::session::status_rows(conn, None)?);
             Ok((sessions, rows, ledger::reservations(conn, None)?, cursor))
         });
         let (mut sessions, rows, reservations, cursor) = read?;
