@@ -184,11 +184,14 @@ impl Engine {
 
     /// Like [`api::Host::sessions`], but returns a JSON array of the stored rows without parsing them.
     pub async fn sessions_json(&self, scope: &Scope, query: api::ListSessions) -> Result<String, api::HostError> {
-        if self.caller.identity.is_none() {
-            return self.inner.list_json(scope, query).await;
-        }
-        let sessions = self.only_accessible(self.inner.list(scope, query).await?, |session| &session.id)?;
-        serde_json::to_string(&sessions).map_err(|error| api::HostError::Failed(error.to_string()))
+        self.inner.list_json(&self.caller, scope, query).await
+    }
+
+    /// Like [`api::Host::tree`], but returns JSON. A tree of a thousand sessions is many small pieces of memory, so it is
+    /// written and freed on the thread that read it.
+    pub async fn tree_json(&self, id: &SessionId) -> Result<Vec<u8>, api::HostError> {
+        self.check(id, access::Right::Read)?;
+        self.inner.tree_json(id).await
     }
 
     /// The process runner.
