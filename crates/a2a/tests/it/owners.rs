@@ -483,3 +483,74 @@ async fn files_of_prompts_and_commands_stay_inside_of_the_workspace() {
     assert_eq!(task.status.state, TaskState::Failed);
     assert!(status_text(&task).contains("outside"), "{}", status_text(&task));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupts_are_checked_in_order() {
+    let reply = "a2a.interrupt.permission.reply";
+    let estate = Estate::new().await;
+    let answer = json!({"request_id": estate.request, "reply": "once"});
+    // To a stranger it is missing, whatever its kind; its owner hears of the wrong kind.
+    let wrong = json!({"request_id": estate.request, "answers": [["x"]]});
+    let error = estate.call(&mallory(), "a2a.interrupt.question.reply", wrong.clone()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InterruptNotFound);
+    let error = estate.call(&alice(), "a2a.interrupt.question.reply", wrong).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InterruptTypeMismatch);
+    assert_eq!(error.fields["expected_interrupt_type"], "question");
+    assert_eq!(error.fields["actual_interrupt_type"], "permission");
+    let error = estate.call(&alice(), reply, json!({"request_id": "per_nope", "reply": "once"})).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InterruptNotFound);
+
+    // What another face answers is gone here too.
+    let ask = api::PermissionId::parse(&estate.request).unwrap();
+    let reject = api::PermissionReply { reply: api::PermissionReplyKind::Reject, message: None };
+    estate.lab.engine.reply_permission(&ask, reject).await.unwrap();
+    estate.lab.until(&estate.task, "the end", |task| task.status.state.is_terminal()).await;
+    let error = estate.call(&alice(), reply, answer).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InterruptNotFound);
+    let listed = estate.call(&alice(), "opencode.permissions.list", json!({})).await.unwrap();
+    assert_eq!(listed, json!({"items": []}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_interrupt_is_remembered_for_a_while() {
+    for (tombstone, kind) in [(600, ErrorKind::InterruptExpired), (0, ErrorKind::InterruptNotFound)] {
+        let lab = Lab::with(json!({"permission": {"bash": "ask"}}), |settings| {
+            settings.interrupt_ttl = std::time::Duration::ZERO;
+            settings.interrupt_tombstone_ttl = std::time::Duration::from_secs(tombstone);
+        })
+        .await;
+        let steps = json!([{"tools": [["bash", {"command": "echo hi", "description": "write"}]]}, {"text": "x"}]);
+        let task = lab.send(play("m1", steps)).await.unwrap();
+        let request = task.metadata["shared"]["interrupt"]["request_id"].clone();
+        let extensions = Extensions::new(lab.service.clone());
+        let call = async |who: &Principal, method: &str, params: Value| {
+            extensions.call(who, Line::V03, method, params.as_object().unwrap()).await
+        };
+        let answer = json!({"request_id": request, "reply": "once"});
+        let error = call(&alice(), "a2a.interrupt.permission.reply", answer.clone()).await.unwrap_err();
+        assert_eq!(error.kind, kind);
+        let error = call(&mallory(), "a2a.interrupt.permission.reply", answer).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::InterruptNotFound);
+        let listed = call(&alice(), "opencode.permissions.list", json!({})).await.unwrap();
+        assert_eq!(listed, json!({"items": []}));
+        lab.service.cancel(&alice(), &task.id).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_credential_of_the_owner_answers_nothing() {
+    let lab = Lab::with(json!({"permission": {"bash": "ask"}}), |_| {}).await;
+    let with = |credential: &str| Principal { credential: Some(credential.to_owned()), ..alice() };
+    let steps = json!([{"tools": [["bash", {"command": "echo hi", "description": "write"}]]}, {"text": "x"}]);
+    let sent = lab.service.send(&with("c-1"), Line::V10, play("m1", steps)).await.unwrap();
+    let Reply::Sent(task) = sent else { panic!("{sent:?}") };
+    let access = lab.service.access();
+    assert_eq!(access.interrupts(&with("c-1"), InterruptKind::Permission).len(), 1);
+    assert!(access.interrupts(&with("c-2"), InterruptKind::Permission).is_empty());
+    assert!(access.interrupts(&with("c-1"), InterruptKind::Question).is_empty());
+    let reject = api::PermissionReply { reply: api::PermissionReplyKind::Reject, message: None };
+    let id = task.metadata["shared"]["interrupt"]["request_id"].as_str().unwrap().to_owned();
+    let error = lab.service.reply_permission(&with("c-2"), &id, reject.clone()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InterruptNotFound);
+    lab.service.reply_permission(&with("c-1"), &id, reject).await.unwrap();
+}

@@ -165,10 +165,12 @@ impl Runner {
         if !self.asks.iter().any(|known| known.request_id == interrupt.request_id) {
             self.asks.push(interrupt.clone());
         }
-        self.show_ask(&interrupt);
+        // Whoever hears of it may answer at once, and must be understood.
         let mut change = Change::of(&self.row.id);
-        change.interrupt(interrupt, self.inner.interrupts.tombstone);
+        change.interrupt(interrupt.clone(), self.inner.interrupts.tombstone);
         self.flush_with(change).await;
+        self.show_ask(&interrupt);
+        self.flush().await;
     }
 
     /// Says that the task waits, and for what.
