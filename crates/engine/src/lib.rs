@@ -183,6 +183,13 @@ impl Engine {
         self.inner.list_json(&self.caller, scope, query).await
     }
 
+    /// Like [`api::Host::tree`], but returns JSON. A tree of a thousand sessions is many small pieces of memory, so it is
+    /// written and freed on the thread that read it.
+    pub async fn tree_json(&self, id: &SessionId) -> Result<Vec<u8>, api::HostError> {
+        self.check(id, access::Right::Read)?;
+        self.inner.tree_json(id).await
+    }
+
     /// The process runner.
     pub fn exec(&self) -> &exec::Exec {
         &self.inner.exec

@@ -67,6 +67,7 @@ async fn calls_that_find(engine: &Engine, id: &SessionId) -> Vec<&'static str> {
         ("waiting", is_missing(engine.waiting(id).await)),
         ("recover", is_missing(engine.recover(Some(id)).await)),
         ("tree", is_missing(engine.tree(id).await)),
+        ("tree_json", is_missing(engine.tree_json(id).await)),
         ("steer", is_missing(engine.steer(id, SteerInput::default()).await)),
         ("pause", is_missing(engine.pause(id, true).await)),
         ("cancel", is_missing(engine.cancel(id).await)),
