@@ -56,6 +56,28 @@ async fn delete(store: &Store, session: &Session) {
 }
 
 #[tokio::test]
+async fn a_deletion_that_was_logged_with_content_keeps_none() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let (session, ..) = fill(&store, 2, 100).await;
+    // As a version did that logged the event before the deletion, with all of the session.
+    let mut batch = batch();
+    batch.event(EventBody::SessionDeleted { session_id: session.id.clone(), info: Box::new(session.clone()) });
+    batch.delete_session(&session.id);
+    let last = store.commit(batch).await.unwrap().last.unwrap();
+    store.sweep(std::slice::from_ref(&session.id)).await.unwrap();
+    let raw = rusqlite::Connection::open(temp.path()).unwrap();
+    let mut statement = raw.prepare("SELECT seq, json FROM event WHERE json IS NOT NULL").unwrap();
+    let left = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let left: Vec<(i64, String)> = left.map(Result::unwrap).collect();
+    assert_eq!(left.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [last.seq as i64]);
+    let event: Event = serde_json::from_str(&left[0].1).unwrap();
+    let info = Box::new(session.tombstone());
+    assert_eq!((event.id, event.body), (last.id, EventBody::SessionDeleted { session_id: session.id, info }));
+    assert!(!left[0].1.contains(MARK));
+}
+
+#[tokio::test]
 async fn the_log_is_bounded_in_bytes() {
     const BOUND: u64 = 1 << 20;
     let temp = Temp::new();

@@ -240,6 +240,6 @@ fn deletion_without_content(json: &str) -> Option<String> {
     }
     let mut event: Event = serde_json::from_str(json).ok()?;
     let EventBody::SessionDeleted { info, .. } = &mut event.body else { return None };
-    *info = Box::new(info.tombstone());
+    **info = info.tombstone();
     serde_json::to_string(&event).ok()
 }
