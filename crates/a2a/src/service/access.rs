@@ -248,6 +248,3 @@ pub(super) fn kind_name(kind: InterruptKind) -> &'static str {
         InterruptKind::Question => "question",
     }
 }
-
-#[cfg(test)]
-mod tests;
