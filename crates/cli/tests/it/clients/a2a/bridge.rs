@@ -25,7 +25,10 @@ impl Bridge {
         let log = File::create(root.join("opencode-a2a.log")).unwrap();
         let credentials = json!([{"scheme": "bearer", "token": TOKEN, "principal": "tester"}]);
         let mut command = served.project.command(installed(peer::opencode_a2a));
-        command.arg("serve").env("OPENCODE_BASE_URL", &served.url).env("OPENCODE_WORKSPACE_ROOT", served.project.path());
+        command
+            .arg("serve")
+            .env("OPENCODE_BASE_URL", &served.url)
+            .env("OPENCODE_WORKSPACE_ROOT", served.project.path());
         command.env("A2A_PORT", &port).env("A2A_PUBLIC_URL", &url).env("A2A_RATE_LIMIT_ENABLED", "false");
         command.env("A2A_STATIC_AUTH_CREDENTIALS", credentials.to_string());
         let database = format!("sqlite+aiosqlite:///{}", root.join("opencode-a2a.db").display());

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use client::{Client, Options};
 use serde_json::json;
 use testkit::{ModelServer, OpenCode};
-use client::{Client, Options};
 
 use super::service::{A2aService, project};
 use super::{installed, model, script};
