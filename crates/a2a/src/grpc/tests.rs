@@ -43,7 +43,7 @@ fn every_method_of_the_service_is_found() {
 fn requests_become_the_calls_of_their_json() {
     let text = proto::Part { content: Some(proto::part::Content::Text("hi".into())), ..Default::default() };
     let raw = proto::Part {
-        content: Some(proto::part::Content::Raw(vec![0, 255, 7].into())),
+        content: Some(proto::part::Content::Raw(vec![0, 255, 7])),
         filename: "f".into(),
         ..Default::default()
     };
