@@ -1,6 +1,6 @@
 //! What the user, or the program that reads the output, sees of an agent at work.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 
 use ::a2a::client::{Change, TaskView};
 use serde_json::{Value, json};
@@ -14,6 +14,8 @@ const MAX_LINE: usize = 200;
 pub struct Display {
     json: bool,
     style: Style,
+    /// Whether both outputs are the same terminal, so that lines must not be mixed. Elsewhere the text stays as it is.
+    on_terminal: bool,
     /// Whether the text left its line open.
     line_open: bool,
 }
@@ -21,7 +23,8 @@ pub struct Display {
 impl Display {
     /// For a person, or one JSON object per line.
     pub fn new(json: bool, style: Style) -> Self {
-        Self { json, style, line_open: false }
+        let on_terminal = io::stdout().is_terminal() && io::stderr().is_terminal();
+        Self { json, style, on_terminal, line_open: false }
     }
 
     /// Prints what is new.
@@ -77,7 +80,9 @@ impl Display {
 
     /// Prints a line about what the agent does.
     fn note(&mut self, text: &str) -> io::Result<()> {
-        self.end_line()?;
+        if self.on_terminal {
+            self.end_line()?;
+        }
         terminal::eprint(&format!("{}\n", self.style.dim(&one_line(text.trim(), MAX_LINE))));
         Ok(())
     }

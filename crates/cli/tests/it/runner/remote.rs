@@ -148,9 +148,7 @@ async fn cancelling_reaches_it_and_a_restart_does_not() {
         let mut events = fixture.recorder().await;
         let session = fixture.session().await;
         fixture.begin(&session, "go").await;
-        events
-            .wait_for(|body| matches!(body, EventBody::MessagePartDelta { delta, .. } if delta.contains("Begun")))
-            .await;
+        events.wait_for(|body| matches!(body, EventBody::PartDelta { delta, .. } if delta.contains("Begun"))).await;
         if !parks {
             fixture.engine.abort(&session).await.unwrap();
             agent.wait_for("the cancellation", A2aRequest::cancels).await;
