@@ -173,20 +173,38 @@ class Turn {
   }
 }
 
-const model = (fields) => ({ status: "active", limit: { context: 128000, output: 8192 }, capabilities: { reasoning: true, toolcall: true, attachment: false }, ...fields })
+const media = { text: true, audio: false, image: false, video: false, pdf: false }
+const model = (providerID, id, name, { status = "active", context = 128000, output = 8192, reasoning = true, attachment = false } = {}) => ({
+  id,
+  providerID,
+  name,
+  api: { id, url: "http://127.0.0.1:9/v1", npm: "@ai-sdk/openai-compatible" },
+  status,
+  limit: { context, output },
+  capabilities: { temperature: true, reasoning, toolcall: true, attachment, input: media, output: media, interleaved: false },
+  cost: { input: 0, output: 0, cache: { read: 0, write: 0 } },
+  options: {},
+  headers: {},
+  release_date: "2026-01-01",
+})
+const small = { status: "beta", context: 32000, output: 4096, reasoning: false, attachment: true }
+const one = [model("fake", "fake-1", "Fake One"), model("fake", "fake-2", "Fake Two", small)]
+const byId = (models) => Object.fromEntries(models.map((model) => [model.id, model]))
 const providers = {
   all: [
-    { id: "fake", name: "Fake AI", source: "config", env: [], options: {}, models: {
-      "fake-1": model({ id: "fake-1", name: "Fake One" }),
-      "fake-2": model({ id: "fake-2", name: "Fake Two", status: "beta", capabilities: { reasoning: false, toolcall: true, attachment: true } }),
-    } },
-    { id: "other", name: "Other", source: "env", env: ["OTHER_KEY"], options: {}, models: { "o-1": { id: "o-1", name: "O1" } } },
+    { id: "fake", name: "Fake AI", source: "config", env: [], options: {}, models: byId(one) },
+    { id: "other", name: "Other", source: "env", env: ["OTHER_KEY"], options: {}, models: byId([model("other", "o-1", "O1")]) },
   ],
   default: { fake: "fake-1", other: "o-1" },
   connected: ["fake"],
 }
-const project = { id: "prj_one", worktree: directory, vcs: "git", name: "fake", time: { created: 1 } }
+const project = { id: "prj_one", worktree: directory, vcs: "git", name: "fake", sandboxes: [], time: { created: 1, updated: 1 } }
 
+/** The id of a message and its time. Some clients send the id alone. */
+const cursor = {
+  write: ({ id, time }) => Buffer.from(JSON.stringify({ id, time: time.created })).toString("base64url"),
+  read: (text) => (text.startsWith("msg_") ? text : JSON.parse(Buffer.from(text, "base64url")).id),
+}
 const found = (key) => sessions.get(key) ?? (() => { throw missing(key) })()
 const infos = () => [...sessions.values()].map(({ info }) => info)
 const turn = (key, body) => new Turn(found(key), body).run()
@@ -218,9 +236,9 @@ const routes = {
   "GET /session/*/diff": ([key]) => found(key) && [{ file: "src/a.rs", before: "a\n", after: "b\n", additions: 1, deletions: 1, status: "modified" }],
   "GET /session/*/message": ([key], _, query, headers) => {
     const { messages } = found(key)
-    const end = query.has("before") ? messages.findIndex(({ info }) => info.id === query.get("before")) : messages.length
+    const end = query.has("before") ? messages.findIndex(({ info }) => info.id === cursor.read(query.get("before"))) : messages.length
     const page = messages.slice(Math.max(0, end - Number(query.get("limit") ?? Infinity)), Math.max(0, end))
-    if (page.length > 0 && page[0] !== messages[0]) headers["X-Next-Cursor"] = page[0].info.id
+    if (page.length > 0 && page[0] !== messages[0]) headers["X-Next-Cursor"] = cursor.write(page[0].info)
     return page
   },
   "GET /session/*/message/*": ([key, message]) => {
@@ -255,7 +273,7 @@ const routes = {
   "GET /project/current": () => project,
   "GET /experimental/workspace": () => [...workspaces.values()],
   "POST /experimental/workspace": (_, { id: name = id("wrk"), type, branch = null }) => {
-    workspaces.set(name, { id: name, type, branch, name: "ws", directory, projectID: "prj_one" })
+    workspaces.set(name, { id: name, type, branch, name: "ws", directory, projectID: "prj_one", extra: null, timeUsed: 1 })
     return workspaces.get(name)
   },
   "DELETE /experimental/workspace/*": ([key]) => {

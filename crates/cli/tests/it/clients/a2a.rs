@@ -2,6 +2,7 @@
 
 mod bridge;
 mod model;
+mod replay;
 mod service;
 mod upstream;
 

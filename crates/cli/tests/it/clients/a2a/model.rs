@@ -1,10 +1,10 @@
 //! A model for the real OpenCode that plays the scripts in prompts as Trefoil's own script model does.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::Value;
-use testkit::{ModelCall, ModelServer, eventually};
+use testkit::{ModelCall, ModelServer, until};
 
 /// One answer of a script.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -37,11 +37,12 @@ async fn answer(mut call: ModelCall) {
         call.text(step.text).await;
     }
     if let Some(gate) = step.hold {
-        eventually("the model may go on", async || Path::new(&gate).exists()).await;
+        let waiting = tokio::task::spawn_blocking(move || until("the model may go on", || gate.exists()));
+        waiting.await.unwrap();
     }
     let before = call.request.messages().len();
     for (n, (name, input)) in step.tools.iter().enumerate() {
-        call.tool(&format!("call_{before}_{n}"), name, input.clone()).await;
+        call.tool_text(&format!("call_{before}_{n}"), name, &input.to_string()).await;
     }
     call.finish(if step.tools.is_empty() { "stop" } else { "tool_calls" }).await;
 }
