@@ -59,7 +59,7 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Adds what follows it, if both are text of the same message.
+    /// Adds what follows it, if both are text of the same message; else gives it back.
     pub(super) fn merge(&mut self, next: Chunk) -> Result<(), Chunk> {
         let is_text = matches!(next.lane, Lane::Text | Lane::Reasoning);
         if !is_text || !next.append || next.lane != self.lane || next.mark != self.mark {
