@@ -111,6 +111,10 @@ impl Runner {
             let status = self.live.read(|task| task.status.clone());
             self.publish(TaskEvent::Status { status, metadata: JsonMap::new(), mark: None });
         }
+        if self.is_resumed && self.inner.agent == Agent::Host && self.work.prompt.input.parts.is_empty() {
+            // It was refused, and a crash came before its end.
+            self.refused = Some("The message was refused; send it again to learn why".to_owned());
+        }
         if let Some(text) = self.refused.take() {
             return self.end_failed(&text).await;
         }
