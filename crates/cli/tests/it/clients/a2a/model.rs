@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use serde_json::Value;
-use testkit::{ModelCall, ModelServer, until};
+use serde_json::{Value, json};
+use testkit::{ModelCall, ModelServer, eventually};
 
 /// One answer of a script.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -37,13 +37,17 @@ async fn answer(mut call: ModelCall) {
         call.text(step.text).await;
     }
     if let Some(gate) = step.hold {
-        let waiting = tokio::task::spawn_blocking(move || until("the model may go on", || gate.exists()));
-        waiting.await.unwrap();
+        tokio::select! {
+            () = eventually("the model may go on", async || gate.exists()) => {}
+            // The turn was stopped.
+            () = call.closed() => return,
+        }
     }
     let before = call.request.messages().len();
     for (n, (name, input)) in step.tools.iter().enumerate() {
         call.tool_text(&format!("call_{before}_{n}"), name, &input.to_string()).await;
     }
+    call.usage(json!({"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}));
     call.finish(if step.tools.is_empty() { "stop" } else { "tool_calls" }).await;
 }
 
