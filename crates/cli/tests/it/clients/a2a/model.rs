@@ -1,10 +1,14 @@
 //! A model for the real OpenCode that plays the scripts in prompts as Trefoil's own script model does.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use testkit::{ModelCall, ModelServer, eventually};
+use testkit::{ModelCall, ModelServer};
+
+/// How often to look for the file that lets the model go on, which no event tells.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// One answer of a script.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -37,10 +41,12 @@ async fn answer(mut call: ModelCall) {
         call.text(step.text).await;
     }
     if let Some(gate) = step.hold {
-        tokio::select! {
-            () = eventually("the model may go on", async || gate.exists()) => {}
-            // The turn was stopped.
-            () = call.closed() => return,
+        while !gate.exists() {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                // The turn was stopped.
+                () = call.closed() => return,
+            }
         }
     }
     let before = call.request.messages().len();
