@@ -26,7 +26,8 @@ fn peer(args: &RemoteAgent, invocation: &Invocation) -> Result<Peer, Failure> {
         Failure::new(Exit::Usage, error.to_string()).hint("docs/a2a-outbound.md lists the settings of the client")
     })?;
     if !args.token_env.is_empty() {
-        let value = |name: &String| invocation.env.get(name).map(|token| token.trim()).filter(|token| !token.is_empty());
+        let value =
+            |name: &String| invocation.env.get(name).map(|token| token.trim()).filter(|token| !token.is_empty());
         let token = args.token_env.iter().find_map(value).ok_or_else(|| {
             let message = format!("the environment has no {}", args.token_env.join(" and no "));
             Failure::new(Exit::Usage, message).hint("set it to the agent's token")

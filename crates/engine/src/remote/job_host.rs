@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 use api::{
-    Action, EventBody, Json, JsonMap, MessageId, Question, RunnerAnswers, RunnerCall, RunnerCallState, RunnerChild, RunnerChildHandle,
-    RunnerDecision, RunnerError, RunnerMessage, RunnerUpdate, ToolPart, UserMessage,
+    Action, EventBody, Json, JsonMap, MessageId, Question, RunnerAnswers, RunnerCall, RunnerCallState, RunnerChild,
+    RunnerChildHandle, RunnerDecision, RunnerError, RunnerMessage, RunnerUpdate, ToolPart, UserMessage,
 };
 use futures::future::BoxFuture;
 use serde_json::json;

@@ -152,7 +152,10 @@ fn limits_are_checked_and_reported_in_opencode_files() {
     assert_eq!((value.clone(), findings.len()), (left, 9), "{findings:?}");
     assert!(findings[1].contains("subagents.budget.cost must be a number above 0"), "{findings:?}");
     let keys: Vec<_> = trefoil_only_keys(value.as_object().unwrap()).into_iter().map(|f| f.path.join(".")).collect();
-    assert_eq!(keys, ["ask", "session", "subagents", "agent.a.budget", "agent.b.isolation", "agent.c.acp", "agent.d.a2a"]);
+    assert_eq!(
+        keys,
+        ["ask", "session", "subagents", "agent.a.budget", "agent.b.isolation", "agent.c.acp", "agent.d.a2a"]
+    );
 }
 
 #[test]
