@@ -1,5 +1,5 @@
-//! The methods of extensions: `opencode.*`, which show and control sessions, catalogues and workspaces, and
-//! `a2a.interrupt.*`, which answer requests.
+//! The methods of extensions: `opencode.*`, which show and control sessions, catalogues and workspaces, `a2a.interrupt.*`,
+//! which answer requests, and `trefoil.*`, which show subagents.
 //!
 //! Each method reads its parameters with [`Params`], passes `service::access`, calls the agent runtime, and writes a result
 //! that says no more than its contract.
@@ -11,6 +11,7 @@ mod params;
 mod replies;
 mod results;
 mod sessions;
+mod tree;
 mod workspaces;
 
 use std::sync::Arc;
@@ -81,6 +82,7 @@ impl Extensions {
             "a2a.interrupt.permission.reply" => replies::permission(&request).await,
             "a2a.interrupt.question.reply" => replies::question(&request, true).await,
             "a2a.interrupt.question.reject" => replies::question(&request, false).await,
+            "trefoil.tasks.tree" => tree::tree(&request).await,
             _ => {
                 Err(Error::new(ErrorKind::MethodNotFound, format!("Unsupported method: {method}"))
                     .with("method", method))

@@ -92,13 +92,11 @@ pub struct ServiceSettings {
     pub(crate) interrupt_ttl: Duration,
     pub(crate) push: bool,
     pub(crate) push_allow_private_hosts: bool,
-    pub(crate) session_shell: bool,
     pub(crate) stream_max_duration: Duration,
     pub(crate) system: Option<String>,
     pub(crate) upstream_max_streams: usize,
     pub(crate) upstream_url: Option<String>,
     pub(crate) variant: Option<String>,
-    pub(crate) workspace_mutations: bool,
 }
 
 impl From<&Settings> for ServiceSettings {
@@ -113,13 +111,11 @@ impl From<&Settings> for ServiceSettings {
             interrupt_ttl: settings.interrupt_ttl,
             push: settings.push,
             push_allow_private_hosts: settings.push_allow_private_hosts,
-            session_shell: settings.session_shell_enabled(),
             stream_max_duration: settings.stream_max_duration,
             system: settings.system.clone(),
             upstream_max_streams: settings.upstream_max_streams,
             upstream_url: settings.upstream_url.clone(),
             variant: settings.variant.clone(),
-            workspace_mutations: settings.workspace_mutations_enabled(),
         }
     }
 }

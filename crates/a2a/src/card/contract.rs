@@ -216,7 +216,7 @@ fn extension_retention(extension: Extension, input: &CardInput) -> Json {
     match extension {
         Extension::SessionBinding | Extension::StreamHints => retained("core-runtime-metadata", "required"),
         Extension::ModelSelection => retained("core-runtime-metadata", "stable"),
-        Extension::SubagentTree => retained("core-runtime-metadata", "experimental"),
+        Extension::SubagentTree => retained("jsonrpc-extension", "experimental"),
         Extension::WorkspaceControl => {
             let mut retained = retained("jsonrpc-extension", "mixed");
             if input.upstream {

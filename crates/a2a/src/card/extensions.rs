@@ -53,7 +53,9 @@ fn description(extension: Extension) -> &'static str {
         Extension::InterruptRecovery => "Lists the caller's permissions and questions that wait for an answer.",
         Extension::CompatibilityProfile => "Says what the service retains over versions.",
         Extension::WireContract => "Says which methods and paths the service has, and how it refuses others.",
-        Extension::SubagentTree => "Shows the sessions of subagents below a task in its metadata.",
+        Extension::SubagentTree => {
+            "Lists the sessions of subagents below a task as tasks, with the tree in their metadata."
+        }
     }
 }
 
@@ -70,7 +72,7 @@ pub(super) fn params(extension: Extension, input: &CardInput, line: Line, detail
         Extension::InterruptRecovery => interrupt_recovery(line),
         Extension::CompatibilityProfile => return Json::Object(contract::compatibility_profile(input, line)),
         Extension::WireContract => return Json::Object(contract::wire_contract(input, line)),
-        Extension::SubagentTree => return subagent_tree(),
+        Extension::SubagentTree => return subagent_tree(line),
     };
     if detail == Detail::Extended {
         params["profile"] = profile::profile(input, line);
@@ -391,6 +393,16 @@ fn interrupt_recovery(line: Line) -> Json {
     })
 }
 
-fn subagent_tree() -> Json {
-    json!({ "metadata_field": "metadata.trefoil", "behavior": "show_child_sessions_in_task_metadata" })
+fn subagent_tree(line: Line) -> Json {
+    json!({
+        "methods": named(of(Extension::SubagentTree)),
+        "method_contracts": contracts(of(Extension::SubagentTree), line),
+        "metadata_field": "metadata.trefoil.subagent",
+        "item_fields": fields(
+            "items[].metadata.trefoil.subagent",
+            &["task_id", "session_id", "parent_id", "depth", "state", "background", "agent", "model", "tool"],
+        ),
+        "notes": ["What subagents say is not shown. An item's parent_id is the id of another item, or of the task."],
+        "errors": { "invalid_params_data_fields": ["type", "field", "fields"] },
+    })
 }

@@ -1,6 +1,6 @@
 //! Sessions, messages and summaries as methods return them.
 
-use api::{FileDiff, Json, JsonMap, MessageWithParts, Part as HostPart, Session, SessionStatus, Todo};
+use api::{FileDiff, Json, JsonMap, MessageWithParts, Part as HostPart, Session, SessionId, SessionStatus, Todo};
 use serde_json::json;
 
 use crate::model::{Message, Part, Role, Task, TaskState, TaskStatus};
@@ -8,6 +8,11 @@ use crate::{Content, Line, wire};
 
 /// The prefix of the contexts that sessions appear in.
 const CONTEXT_PREFIX: &str = "ctx:opencode-session:";
+
+/// The context that a session appears in.
+pub(super) fn context_of(session: &SessionId) -> String {
+    format!("{CONTEXT_PREFIX}{session}")
+}
 
 fn shared_session(fields: Json) -> JsonMap {
     let mut metadata = JsonMap::new();
@@ -19,7 +24,7 @@ fn shared_session(fields: Json) -> JsonMap {
 pub(super) fn session_task(session: &Session, line: Line) -> Json {
     let task = Task {
         id: session.id.to_string(),
-        context_id: format!("{CONTEXT_PREFIX}{}", session.id),
+        context_id: context_of(&session.id),
         // A session has no state of its own; what runs in it is a task.
         status: TaskStatus { state: TaskState::Completed, message: None, timestamp: 0 },
         artifacts: Vec::new(),
@@ -37,7 +42,7 @@ pub(super) fn message(message: &MessageWithParts, line: Line) -> Json {
         message_id: message.info.id().to_string(),
         role,
         parts: message.parts.iter().filter_map(part).collect(),
-        context_id: Some(format!("{CONTEXT_PREFIX}{session}")),
+        context_id: Some(context_of(session)),
         task_id: None,
         reference_task_ids: Vec::new(),
         extensions: Vec::new(),

@@ -56,14 +56,17 @@ impl<'a> Filters<'a> {
     }
 }
 
-/// The keys of a list, with `query` where it is read.
-fn list_keys<'k>(line: Line, keys: &[&'k str]) -> Vec<&'k str> {
-    let query = (line == Line::V03).then_some("query");
-    keys.iter().copied().chain(query).chain(["cursor", "page", "size"]).collect()
+/// Fails if a list has other parameters, or `query` where it is not read.
+fn only(request: &Request<'_>, keys: &[&str]) -> Result<(), Error> {
+    if request.line == Line::V10 && request.params.get("query").is_some() {
+        return Err(request.params.invalid("query", "is not supported; put the filters beside each other"));
+    }
+    let keys: Vec<&str> = keys.iter().copied().chain(["query", "cursor", "page", "size"]).collect();
+    request.params.only(&keys)
 }
 
 pub(super) async fn list(request: &Request<'_>) -> Result<Json, Error> {
-    request.params.only(&list_keys(request.line, &["limit", "directory", "roots", "start", "search", "metadata"]))?;
+    only(request, &["limit", "directory", "roots", "start", "search", "metadata"])?;
     let filters = Filters::new(request)?;
     let start = filters.first(|params| params.number("start"))?;
     let limit = filters.limit()?;
@@ -142,7 +145,7 @@ pub(super) async fn diff(request: &Request<'_>) -> Result<Json, Error> {
 }
 
 pub(super) async fn messages(request: &Request<'_>) -> Result<Json, Error> {
-    request.params.only(&list_keys(request.line, &["session_id", "limit", "before", "directory", "metadata"]))?;
+    only(request, &["session_id", "limit", "before", "directory", "metadata"])?;
     let filters = Filters::new(request)?;
     let before = filters.first(|params| params.text("before"))?;
     let before = before.map(|id| {

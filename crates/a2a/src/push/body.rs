@@ -12,14 +12,18 @@ use crate::wire;
 const MAX_BYTES: usize = 4 << 20;
 /// How many events are read at a time.
 const PAGE: usize = 64;
-/// The source of events that report progress alone.
-const PROGRESS: &str = "progress";
+/// The source of events about requests to the client.
+const INTERRUPT: &str = "interrupt";
 
 /// Whether webhooks of a line hear of an event.
 pub(super) fn notifies(line: Line, event: &TaskEvent) -> bool {
     match (line, event) {
         (Line::V10, _) => true,
-        (Line::V03, TaskEvent::Status { mark, .. }) => mark.as_ref().is_none_or(|mark| mark.source != PROGRESS),
+        // Notes about a state that stays as it is have a mark and no text.
+        (Line::V03, TaskEvent::Status { status, mark, .. }) => {
+            let is_note = mark.as_ref().is_some_and(|mark| mark.source != INTERRUPT) && status.message.is_none();
+            !is_note || status.state.is_terminal()
+        }
         (Line::V03, _) => false,
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use api::Timestamp;
 use serde::{Deserialize, Serialize};
 use store::{Batch, Store, StoreError};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::keys::{self, Stamp};
 use super::{Records, complete, from_json, list, log, read, tasks, to_json, write};
@@ -17,6 +19,8 @@ pub const KEEP_TASKS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub const MAX_TASKS: u64 = 100_000;
 /// How long the events of an ended task are kept, so that streams can be resumed and notifications sent.
 pub const KEEP_EVENTS: Duration = Duration::from_secs(60 * 60);
+/// How often to look for what is too old.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// The most records with events that are deleted at a time.
 const MAX_CHUNKS: usize = 256;
 
@@ -67,6 +71,29 @@ fn before(now: Timestamp, age: Duration) -> Stamp {
 }
 
 impl Records {
+    /// Deletes what is too old or too much every now and then, until the service closes. Once per service.
+    pub fn start_upkeep(&self, tracker: &TaskTracker, closing: &CancellationToken) {
+        let (records, closing) = (self.clone(), closing.clone());
+        tracker.spawn(async move {
+            let upkeep = async {
+                loop {
+                    match records.upkeep(api::now()).await {
+                        Ok(true) => tokio::task::yield_now().await,
+                        Ok(false) => tokio::time::sleep(UPKEEP_INTERVAL).await,
+                        Err(error) => {
+                            tracing::warn!(%error, "old tasks are not deleted yet");
+                            tokio::time::sleep(UPKEEP_INTERVAL).await;
+                        }
+                    }
+                }
+            };
+            tokio::select! {
+                () = closing.cancelled() => {}
+                () = upkeep => {}
+            }
+        });
+    }
+
     /// Deletes what is too old or too much, a bounded amount at a time. Returns whether there is more to do.
     pub async fn upkeep(&self, now: Timestamp) -> Result<bool, StoreError> {
         self.upkeep_to(now, MAX_TASKS).await

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use api::{AgentRuntime, HostError, Session, SessionId};
 
-use super::store_error;
+use super::{Service, store_error};
 use crate::extension::failure::{self, Upstream};
 use crate::records::{Claim, Interrupt, InterruptKind, Records};
 use crate::{Error, ErrorKind, Principal};
@@ -232,6 +232,15 @@ fn capability(who: &Principal, method: &str, capability: &str, granted: bool) ->
         .with("credential_id", who.credential.clone()))
 }
 
+impl Service {
+    /// The session that works on a task of the caller.
+    pub(crate) fn session_of_task(&self, who: &Principal, id: &str) -> Result<SessionId, Error> {
+        let row = self.inner.records.row(id).map_err(|error| store_error(&error))?;
+        self.inner.access.task(who, id, row.as_ref().map(|row| row.identity.as_str()))?;
+        row.map(|row| row.session_id).ok_or_else(|| Error::task_not_found(id))
+    }
+}
+
 /// The name of a kind of interrupt.
 pub(super) fn kind_name(kind: InterruptKind) -> &'static str {
     match kind {
@@ -239,6 +248,3 @@ pub(super) fn kind_name(kind: InterruptKind) -> &'static str {
         InterruptKind::Question => "question",
     }
 }
-
-#[cfg(test)]
-mod tests;

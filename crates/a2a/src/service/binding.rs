@@ -1,10 +1,11 @@
 //! Which session works on a message: the one that it names, that of its context, or a new one.
 
-use api::{Caller, CreateSession, HostError, MessageId, Scope, Session, SessionId};
+use api::{Caller, CreateSession, HostError, Json, MessageId, Scope, Session, SessionId};
+use serde_json::json;
 
 use super::access::{SessionGrant, Use};
 use super::input::Refusal;
-use super::{Agent, Inner};
+use super::{Agent, Inner, translate};
 use crate::{Error, ErrorKind, Principal};
 
 /// The name of this face, as the agent runtime shows it.
@@ -16,8 +17,25 @@ pub(super) struct Bound {
     pub(super) scope: Scope,
     /// The right to use it, if the message named it.
     pub(super) grant: Option<SessionGrant>,
+    /// Its title, once it has one.
+    pub(super) title: Option<String>,
     /// Whether it was created for the task, so that it can go with it.
     pub(super) is_new: bool,
+}
+
+impl Bound {
+    fn of(session: Session, scope: Scope, grant: Option<SessionGrant>, is_new: bool) -> Self {
+        let scope = Scope { directory: session.directory, workspace: session.workspace_id.or(scope.workspace) };
+        Self { session: session.id, scope, grant, title: translate::title_of(&session.title), is_new }
+    }
+
+    /// It as `metadata.shared.session`.
+    pub(super) fn metadata(&self) -> Json {
+        match &self.title {
+            Some(title) => json!({"id": self.session, "title": title}),
+            None => json!({"id": self.session}),
+        }
+    }
 }
 
 impl Inner {
@@ -38,7 +56,7 @@ impl Inner {
         traceparent: Option<&str>,
     ) -> Result<Bound, Refusal> {
         if self.agent == Agent::Script {
-            return Ok(Bound { session: SessionId::new(), scope, grant: None, is_new: false });
+            return Ok(Bound { session: SessionId::new(), scope, grant: None, title: None, is_new: false });
         }
         if let Some(id) = wanted {
             return self.bind_wanted(who, id, scope).await;
@@ -49,7 +67,7 @@ impl Inner {
             if let Some(id) = known.map_err(|error| super::store_error(&error))?
                 && let Some(session) = self.existing(&id).await?
             {
-                return Ok(Bound { session: id, scope: scope_of(&session, scope), grant: None, is_new: false });
+                return Ok(Bound::of(session, scope, None, false));
             }
         }
         let caller = Caller {
@@ -61,7 +79,7 @@ impl Inner {
         let host = self.host.with_caller(caller);
         let session = host.create_session(&scope, CreateSession::default()).await.map_err(|error| refusal(&error))?;
         self.access.own_session(who, &session.id).await?;
-        Ok(Bound { session: session.id.clone(), scope: scope_of(&session, scope), grant: None, is_new: true })
+        Ok(Bound::of(session, scope, None, true))
     }
 
     async fn bind_wanted(&self, who: &Principal, id: SessionId, scope: Scope) -> Result<Bound, Refusal> {
@@ -71,9 +89,7 @@ impl Inner {
             .await
             .map_err(|error| Refusal::of_session(id.as_str(), error))?;
         match self.host.session(&id).await {
-            Ok(session) => {
-                Ok(Bound { session: id, scope: scope_of(&session, scope), grant: Some(grant), is_new: false })
-            }
+            Ok(session) => Ok(Bound::of(session, scope, Some(grant), false)),
             Err(error) => {
                 if let Err(error) = grant.release().await {
                     tracing::warn!(%error, session = %id, "cannot release the claim of a session");
@@ -110,11 +126,6 @@ impl Inner {
             tracing::warn!(%error, session = %id, "cannot forget a session that is not needed");
         }
     }
-}
-
-/// The place where a session works.
-fn scope_of(session: &Session, scope: Scope) -> Scope {
-    Scope { directory: session.directory.clone(), workspace: session.workspace_id.clone().or(scope.workspace) }
 }
 
 /// An error of the agent runtime before there is a task becomes a task that has failed.

@@ -204,7 +204,8 @@ impl Inner {
         let inputs = &self.inputs;
         inputs.check(line, &message.parts)?;
         let model = model_of(metadata)?;
-        let mut reader = self.reader(scope, |part: &Part| matches!(&part.content, Content::Url(_)), &message.parts).await;
+        let mut reader =
+            self.reader(scope, |part: &Part| matches!(&part.content, Content::Url(_)), &message.parts).await;
         let mut parts = Vec::with_capacity(message.parts.len());
         for (index, part) in message.parts.iter().enumerate() {
             let read = reader.read(part).await;

@@ -246,7 +246,7 @@ impl Inner {
             Err(Refusal::Call(error)) => return Err(error),
             Err(Refusal::Task(text)) => {
                 let scope = self.places.default_scope();
-                let bound = Bound { session: SessionId::new(), scope, grant: None, is_new: true };
+                let bound = Bound { session: SessionId::new(), scope, grant: None, title: None, is_new: true };
                 (bound, PromptInput::default(), Some(text))
             }
         };
@@ -276,7 +276,7 @@ impl Inner {
         };
         let task = task_of(&row, work.history.clone());
         let (live, commands) = LiveTask::new(task, 0, false);
-        let job = Job { row, work, grant: bound.grant, refused, resumed: None };
+        let job = Job { row, work, grant: bound.grant, refused, has_past: !bound.is_new, resumed: None };
         self.start(live.clone(), Runner::new(self.clone(), live.clone(), commands, job), ticket);
         Ok(Taken::Live { live, after: 0, is_new: true })
     }
@@ -342,7 +342,7 @@ impl Inner {
         let modes = &request.options.accepted_output_modes;
         let metadata = match self.agent {
             Agent::Host => {
-                let shared = json!({"session": {"id": bound.session}});
+                let shared = json!({"session": bound.metadata()});
                 JsonMap::from_iter([("shared".to_owned(), shared)])
             }
             Agent::Script => JsonMap::new(),

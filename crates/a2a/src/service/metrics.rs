@@ -4,22 +4,29 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A number that only grows.
-#[derive(Default)]
-pub struct Counter(AtomicU64);
+pub struct Counter {
+    name: &'static str,
+    value: AtomicU64,
+}
 
 impl Counter {
-    /// Adds one.
-    pub fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn new(name: &'static str) -> Self {
+        Self { name, value: AtomicU64::new(0) }
     }
 
-    fn value(&self) -> f64 {
-        self.0.load(Ordering::Relaxed) as f64
+    /// Adds one, and logs it.
+    pub fn add(&self) {
+        self.value.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(target: "a2a::metrics", metric = self.name, value = 1);
+    }
+
+    fn sample(&self, help: &'static str) -> Sample {
+        let value = self.value.load(Ordering::Relaxed) as f64;
+        Sample { name: self.name, kind: "counter", help, value }
     }
 }
 
 /// The counters of a service.
-#[derive(Default)]
 pub struct Metrics {
     /// Streams that were asked for.
     pub stream_requests: Counter,
@@ -71,6 +78,25 @@ pub(super) enum AbortOutcome {
     Error,
 }
 
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            stream_requests: Counter::new("a2a_stream_requests_total"),
+            streams: AtomicI64::new(0),
+            stream_retries: Counter::new("opencode_stream_retries_total"),
+            tool_call_chunks: Counter::new("tool_call_chunks_emitted_total"),
+            interrupts_asked: Counter::new("interrupt_requests_total"),
+            interrupts_resolved: Counter::new("interrupt_resolved_total"),
+            cancels: Counter::new("a2a_cancel_requests_total"),
+            aborts: Counter::new("a2a_cancel_abort_attempt_total"),
+            aborts_done: Counter::new("a2a_cancel_abort_success_total"),
+            aborts_late: Counter::new("a2a_cancel_abort_timeout_total"),
+            aborts_failed: Counter::new("a2a_cancel_abort_error_total"),
+            cancel_micros: AtomicU64::new(0),
+        }
+    }
+}
+
 impl Metrics {
     pub(super) fn stream_opened(&self) {
         self.streams.fetch_add(1, Ordering::Relaxed);
@@ -106,25 +132,24 @@ impl Metrics {
 
     /// The values at this moment.
     pub fn samples(&self) -> Vec<Sample> {
-        let counter = |name, help, counter: &Counter| Sample { name, kind: "counter", help, value: counter.value() };
         let cancel_millis = self.cancel_micros.load(Ordering::Relaxed) as f64 / 1e3;
         vec![
-            counter("a2a_stream_requests_total", "Streams that were asked for.", &self.stream_requests),
+            self.stream_requests.sample("Streams that were asked for."),
             Sample {
                 name: "a2a_stream_active",
                 kind: "gauge",
                 help: "Open streams of tasks.",
                 value: self.streams.load(Ordering::Relaxed) as f64,
             },
-            counter("opencode_stream_retries_total", "Subscriptions that were opened again.", &self.stream_retries),
-            counter("tool_call_chunks_emitted_total", "Events of tool calls.", &self.tool_call_chunks),
-            counter("interrupt_requests_total", "Permissions and questions asked.", &self.interrupts_asked),
-            counter("interrupt_resolved_total", "Permissions and questions answered.", &self.interrupts_resolved),
-            counter("a2a_cancel_requests_total", "Cancellations that were asked for.", &self.cancels),
-            counter("a2a_cancel_abort_attempt_total", "Attempts to stop a turn.", &self.aborts),
-            counter("a2a_cancel_abort_success_total", "Attempts that stopped a turn.", &self.aborts_done),
-            counter("a2a_cancel_abort_timeout_total", "Attempts that took too long.", &self.aborts_late),
-            counter("a2a_cancel_abort_error_total", "Attempts that failed.", &self.aborts_failed),
+            self.stream_retries.sample("Subscriptions that were opened again."),
+            self.tool_call_chunks.sample("Events of tool calls."),
+            self.interrupts_asked.sample("Permissions and questions asked."),
+            self.interrupts_resolved.sample("Permissions and questions answered."),
+            self.cancels.sample("Cancellations that were asked for."),
+            self.aborts.sample("Attempts to stop a turn."),
+            self.aborts_done.sample("Attempts that stopped a turn."),
+            self.aborts_late.sample("Attempts that took too long."),
+            self.aborts_failed.sample("Attempts that failed."),
             Sample {
                 name: "a2a_cancel_duration_ms",
                 kind: "counter",

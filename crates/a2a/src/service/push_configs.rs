@@ -170,3 +170,42 @@ impl Service {
         self.inner.records.delete_push(task, id).await.map_err(|error| store_error(&error)).map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn principal() -> Principal {
+        Principal { identity: "me".to_owned(), credential: None, capabilities: crate::Capabilities::default() }
+    }
+
+    async fn prepared(id: Option<&str>) -> Result<PushRow, Error> {
+        let config = PushConfig {
+            task_id: "of somebody else".to_owned(),
+            id: id.map(str::to_owned),
+            url: "http://127.0.0.1/hook".to_owned(),
+            ..PushConfig::default()
+        };
+        prepare(&Webhooks::new(true), &principal(), Line::V03, "t", config).await
+    }
+
+    #[tokio::test]
+    async fn a_configuration_has_the_id_of_its_task_by_default() {
+        for (id, expected) in [(None, "t"), (Some(""), "t"), (Some("p/1"), "p/1")] {
+            let row = prepared(id).await.unwrap();
+            assert_eq!((row.config.task_id.as_str(), row.config.id.as_deref()), ("t", Some(expected)));
+            assert_eq!((row.identity.as_str(), row.line), ("me", Line::V03));
+        }
+        for bad in ["a\nb", &"x".repeat(MAX_ID_BYTES + 1)] {
+            assert_eq!(prepared(Some(bad)).await.unwrap_err().fields["field"], "id");
+        }
+    }
+
+    #[test]
+    fn a_cursor_can_be_read_again() {
+        assert_eq!(parse_token(&token("p/1")).unwrap(), "p/1");
+        for bad in ["!", "_w", &token(&"x".repeat(MAX_ID_BYTES + 1))] {
+            assert_eq!(parse_token(bad).unwrap_err().fields["field"], "pageToken", "{bad}");
+        }
+    }
+}

@@ -128,7 +128,7 @@ impl Inner {
         task.metadata = row.metadata.clone();
         let ticket = self.queues.enter(&row.session_id);
         let (live, commands) = LiveTask::new(task, seq, true);
-        let job = Job { row, work, grant: None, refused: None, resumed: Some(translator) };
+        let job = Job { row, work, grant: None, refused: None, has_past: true, resumed: Some(translator) };
         self.start(live.clone(), Runner::new(self.clone(), live, commands, job), ticket);
         Ok(())
     }

@@ -37,6 +37,8 @@ pub(super) struct Job {
     pub(super) grant: Option<SessionGrant>,
     /// Why it fails before anything runs.
     pub(super) refused: Option<String>,
+    /// Whether its session may have subagents already.
+    pub(super) has_past: bool,
     /// What was told before a restart; `None` for a new task.
     pub(super) resumed: Option<Translator>,
 }
@@ -51,6 +53,8 @@ pub(super) struct Runner {
     grant: Option<SessionGrant>,
     refused: Option<String>,
     translator: Translator,
+    /// Whether its session may have subagents already.
+    has_past: bool,
     /// Whether its prompt may have been sent before a restart.
     is_resumed: bool,
     /// The requests that wait for an answer, oldest first.
@@ -66,9 +70,10 @@ pub(super) struct Runner {
 impl Runner {
     /// The runner of a task that is shown already.
     pub(super) fn new(inner: Arc<Inner>, live: Arc<LiveTask>, commands: mpsc::Receiver<Command>, job: Job) -> Self {
-        let Job { row, work, grant, refused, resumed } = job;
+        let Job { row, work, grant, refused, has_past, resumed } = job;
         let is_resumed = resumed.is_some();
-        let translator = resumed.unwrap_or_else(|| Translator::new(row.session_id.clone(), work.prompt.id.clone()));
+        let mut translator = resumed.unwrap_or_else(|| Translator::new(row.session_id.clone(), work.prompt.id.clone()));
+        translator.restore_shared(&row.metadata);
         let asks = if is_resumed { inner.records.task_interrupts(&row.id, api::now()) } else { Vec::new() };
         Self {
             inner,
@@ -78,6 +83,7 @@ impl Runner {
             work,
             grant,
             refused,
+            has_past,
             translator,
             is_resumed,
             asks,
@@ -104,6 +110,10 @@ impl Runner {
             // The row says so already.
             let status = self.live.read(|task| task.status.clone());
             self.publish(TaskEvent::Status { status, metadata: JsonMap::new(), mark: None });
+        }
+        if self.is_resumed && self.inner.agent == Agent::Host && self.work.prompt.input.parts.is_empty() {
+            // It was refused, and a crash came before its end.
+            self.refused = Some("The message was refused; send it again to learn why".to_owned());
         }
         if let Some(text) = self.refused.take() {
             return self.end_failed(&text).await;

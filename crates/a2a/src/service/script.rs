@@ -22,7 +22,7 @@ const FILE_URL: &str = "https://example.com/output.txt";
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     /// It makes an artifact, or adds to it.
-    Show(TaskEvent),
+    Show(Box<TaskEvent>),
     /// It waits.
     Wait(Duration),
     /// It asks for input. Whatever comes next ends it.
@@ -51,11 +51,11 @@ pub(super) fn steps(message: &Message) -> Vec<Step> {
     let id = message.message_id.as_str();
     let is = |prefix: &str| id.starts_with(prefix);
     let end = |text| Step::End(Outcome::Completed, text);
-    let one = |part: Part| vec![Step::Show(artifact(part, false, true)), end(None)];
+    let one = |part: Part| vec![Step::Show(Box::new(artifact(part, false, true))), end(None)];
     // The longer prefixes first.
     if is("tck-stream-artifact-chunked") {
         let chunks = [artifact(Part::text("chunk-1 "), false, false), artifact(Part::text("chunk-2"), true, true)];
-        return chunks.into_iter().map(Step::Show).chain([end(None)]).collect();
+        return chunks.into_iter().map(Box::new).map(Step::Show).chain([end(None)]).collect();
     }
     if is("test-resubscribe-message-id") {
         return vec![Step::Wait(LONG.min(MAX_WAIT)), end(None)];
@@ -158,7 +158,8 @@ mod tests {
     #[test]
     fn a_url_is_not_taken_for_a_file_with_bytes() {
         let steps = steps(&message("tck-artifact-file-url-7"));
-        let Some(Step::Show(TaskEvent::Artifact { parts, .. })) = steps.first() else { panic!("{steps:?}") };
+        let Some(Step::Show(event)) = steps.first() else { panic!("{steps:?}") };
+        let TaskEvent::Artifact { parts, .. } = &**event else { panic!("{event:?}") };
         assert_eq!(parts[0].content, Content::Url(FILE_URL.to_owned()));
         assert!(message_reply(&message("tck-message-response-1")).is_some());
         assert!(message_reply(&message("tck-complete-task")).is_none());

@@ -53,15 +53,16 @@ impl Lab {
 
     /// Stops service and engine, and opens them again on the same database.
     pub async fn restart(self) -> Self {
+        self.stop().await.start().await
+    }
+
+    /// Stops service and engine.
+    pub async fn stop(self) -> Stopped {
         let Self { project, engine, service, settings, agent } = self;
         soon("the end of the service", service.shutdown()).await;
         drop(service);
         soon("the end of the engine", engine.shutdown()).await;
-        drop(engine);
-        let engine = open_engine(&project);
-        let service = open_service(&project, &engine, &settings, agent).await;
-        engine.recover(None).await.unwrap();
-        Self { project, engine, service, settings, agent }
+        Stopped { project, settings, agent }
     }
 
     /// A file that a script can wait for (`after`, `hold`). It goes on when the test writes the file.
@@ -107,6 +108,24 @@ impl Lab {
             task = self.get(id).await;
         }
         task
+    }
+}
+
+/// What is left of a service that was stopped.
+pub struct Stopped {
+    project: TempProject,
+    settings: Settings,
+    agent: Agent,
+}
+
+impl Stopped {
+    /// Opens it again, as the program does: first the service, then what the engine had not finished.
+    pub async fn start(self) -> Lab {
+        let Self { project, settings, agent } = self;
+        let engine = open_engine(&project);
+        let service = open_service(&project, &engine, &settings, agent).await;
+        engine.recover(None).await.unwrap();
+        Lab { project, engine, service, settings, agent }
     }
 }
 
@@ -217,8 +236,16 @@ fn open_engine(project: &TempProject) -> Engine {
     .unwrap()
 }
 
+/// A service in front of another agent runtime.
+pub async fn service_on(project: &TempProject, host: Arc<dyn AgentRuntime>) -> Service {
+    open_on(project, host, &Settings::default(), Agent::Host).await
+}
+
 async fn open_service(project: &TempProject, engine: &Engine, settings: &Settings, agent: Agent) -> Service {
-    let host: Arc<dyn AgentRuntime> = Arc::new(engine.clone());
+    open_on(project, Arc::new(engine.clone()), settings, agent).await
+}
+
+async fn open_on(project: &TempProject, host: Arc<dyn AgentRuntime>, settings: &Settings, agent: Agent) -> Service {
     let path = database(project);
     let records = Records::open(store::Store::open(&path).unwrap(), &path).await.unwrap();
     let settings = settings.into();

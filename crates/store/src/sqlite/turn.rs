@@ -57,7 +57,10 @@ pub struct NextTurn {
 /// The turn that runs in a session, or that runs next: first what joined, then what was queued.
 pub(crate) fn current(conn: &Connection, session: &SessionId) -> Result<Option<NextTurn>, StoreError> {
     if let Some(number) = joinable(conn, session)? {
-        return Ok(Some(NextTurn { number, is_queued: false }));
+        // A turn that stopped right after its beginning still has its prompt in the queue.
+        let sql = "SELECT 1 FROM inbox WHERE session = ?1 AND turn = ?2 AND input IS NOT NULL";
+        let is_queued = conn.prepare_cached(sql)?.exists(params![session.as_str(), int(number)])?;
+        return Ok(Some(NextTurn { number, is_queued }));
     }
     let mut statement = conn.prepare_cached("SELECT min(turn) FROM inbox WHERE session = ?1")?;
     let queued = statement.query_row([session.as_str()], |row| row.get::<_, Option<i64>>(0))?.map(uint);

@@ -172,6 +172,26 @@ async fn a_turn_costs_what_is_used_while_it_runs() {
 }
 
 #[tokio::test]
+async fn a_turn_that_stopped_right_after_its_beginning_still_has_its_prompt() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let session = SessionId::new();
+    let (key, number) = queue(&store, &session).await;
+    begin(&store, &session, Some(number)).await;
+    assert_eq!(store.current_turn(&session).unwrap(), Some(NextTurn { number, is_queued: true }));
+    let mut batch = batch();
+    batch.suspend_turn(&session, number);
+    store.commit(batch).await.unwrap();
+    assert_eq!(store.current_turn(&session).unwrap(), Some(NextTurn { number, is_queued: true }));
+    let mut promotion = self::batch();
+    let message = user(&session, 1);
+    promotion.promote(&key, message.id());
+    promotion.publish_new_message(message);
+    store.commit(promotion).await.unwrap();
+    assert_eq!(store.current_turn(&session).unwrap(), Some(NextTurn { number, is_queued: false }));
+}
+
+#[tokio::test]
 async fn the_queue_is_bounded() {
     let temp = Temp::new();
     let store = temp.open();

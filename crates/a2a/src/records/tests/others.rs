@@ -111,7 +111,7 @@ async fn interrupts_are_there_after_a_restart() {
     assert_eq!(records.interrupt("expired", now), Some(expired), "its answer is told that it comes too late");
     assert_eq!(records.interrupt("forgotten", now), None);
     assert_eq!(records.interrupt("answered", now), None);
-    assert_eq!(records.interrupts("me", InterruptKind::Permission, now), [open.clone()]);
+    assert_eq!(records.interrupts("me", InterruptKind::Permission, now), std::slice::from_ref(&open));
     assert_eq!(records.interrupts("you", InterruptKind::Permission, now), []);
     assert_eq!(records.interrupts("me", InterruptKind::Question, now), []);
     assert_eq!(records.task_interrupts("t", now), [open]);

@@ -48,19 +48,20 @@ impl Service {
 }
 
 /// The names in a text that may lead out of the workspace, and whether they are mentions.
-fn outside_candidates(arguments: &str) -> Vec<(bool, String)> {
+pub(super) fn outside_candidates(arguments: &str) -> Vec<(bool, String)> {
     let ends = |c: char| c.is_whitespace() || STOPS.contains(&c);
     let mentions = arguments.match_indices('@').map(|(at, _)| {
         let rest = &arguments[at + 1..];
         (true, &rest[..rest.find(ends).unwrap_or(rest.len())])
     });
     let words = arguments.split(ends).map(|word| (false, word.trim_matches(['"', '\''])));
+    let words = words.filter(|(_, word)| !word.starts_with('@'));
     let may_lead_out = |name: &str| name.starts_with(['/', '~']) || name.split('/').any(|part| part == "..");
     let found = mentions.chain(words).filter(|(_, name)| may_lead_out(name));
     found.map(|(mention, name)| (mention, name.to_owned())).collect()
 }
 
-fn is_inside(base: &Path, roots: &[PathBuf], name: &str) -> bool {
+pub(super) fn is_inside(base: &Path, roots: &[PathBuf], name: &str) -> bool {
     // The home directory of whoever runs the agent runtime is not known here.
     let path = if name.starts_with('~') { None } else { resolve(&base.join(name)) };
     path.is_some_and(|path| roots.iter().any(|root| path.starts_with(root)))

@@ -199,7 +199,8 @@ async fn files_are_read_inside_of_the_roots_alone() {
         ("file:///etc/passwd".to_owned(), "outside"),
         ("file:///".to_owned(), "outside"),
         ("FILE:///etc/passwd".to_owned(), "outside"),
-        (format!("{}/%2e%2e/out/secret.txt", disk.url("folder")), "outside"),
+        (format!("{}/%2e%2e/%2e%2e/out/secret.txt", disk.url("folder")), "outside"),
+        (format!("{}/..%2Fout%2Fsecret.txt", disk.url(".")), "outside"),
         (disk.url("missing.txt"), "does not exist"),
         (disk.url("a b.txt/x"), "does not exist"),
         (disk.url("pipe"), "neither"),
@@ -318,4 +319,43 @@ fn sessions_to_go_on_with() {
     assert_eq!(session(json!("ses_1")).unwrap().unwrap().as_str(), "ses_1");
     assert!(matches!(session(json!("nope")), Err(Refusal::Task(_))));
     assert!(matches!(session(json!(5)), Err(Refusal::Call(_))));
+}
+
+#[test]
+fn a_path_that_has_become_a_link_is_not_read() {
+    let disk = Disk::new();
+    // The path was resolved when there was no link yet.
+    for path in ["link.txt", "outdir/secret.txt", "indir/x.rs"] {
+        let read = disk::read(&disk.root.join(path), 1000);
+        assert!(matches!(read, Err(disk::DiskError::Outside)), "{path}: {read:?}");
+    }
+    assert!(matches!(disk::read(&disk.root.join("folder/x.rs"), 1000), Ok(disk::Found::File(_))));
+}
+
+#[test]
+fn arguments_of_commands_that_may_lead_out() {
+    let disk = Disk::new();
+    let roots = [disk.root.clone()];
+    let inside = disk.root.join("folder/x.rs");
+    for (arguments, mentioned, named) in [
+        ("fix the bug in @folder/x.rs, please", 0, 0),
+        ("write to bob@example.org about a...b", 0, 0),
+        ("@../out/secret.txt", 1, 1),
+        ("see @/etc/passwd, and `@~/.ssh/id_rsa`", 2, 2),
+        ("/etc/passwd", 0, 1),
+        ("'../out/secret.txt' folder/../../out", 0, 2),
+        ("@outdir/../ws/x", 0, 0),
+        ("@folder/../outdir/secret.txt", 1, 1),
+        (inside.to_str().unwrap(), 0, 0),
+    ] {
+        let outside: Vec<bool> = command::outside_candidates(arguments)
+            .into_iter()
+            .filter(|(_, name)| !command::is_inside(&disk.root, &roots, name.trim_start_matches('@')))
+            .map(|(mention, _)| mention)
+            .collect();
+        let mentions = outside.iter().filter(|mention| **mention).count();
+        assert_eq!(mentions, mentioned, "{arguments}");
+        assert!(outside.len() >= named, "{arguments}: {outside:?}");
+        assert_eq!(outside.is_empty(), named == 0, "{arguments}: {outside:?}");
+    }
 }

@@ -76,25 +76,48 @@ impl Runner {
         }
     }
 
+    /// Subagents of earlier tasks may still run in the background. What they ask belongs to this task.
+    pub(super) async fn adopt_subagents(&mut self, subscription: &Subscription) {
+        let inner = self.inner.clone();
+        let (host, session, scope) = (&*inner.host, self.row.session_id.clone(), self.row.scope());
+        let read = async {
+            let family = follow::family(host, &session).await?;
+            let asks = match family.is_empty() {
+                true => Vec::new(),
+                false => follow::open_asks(host, &scope, &session, &family).await?,
+            };
+            Ok::<_, api::HostError>((family, asks))
+        };
+        match timeout(READ_TIMEOUT, read).await {
+            Ok(Ok((family, asks))) => {
+                subscription.adopt(family.into_iter().map(|child| child.id));
+                let news = self.translator.open_asks(&asks);
+                self.tell(news).await;
+            }
+            Ok(Err(error)) => tracing::warn!(%error, %session, "cannot read the subagents of a session"),
+            Err(_) => tracing::warn!(%session, "reading the subagents of a session takes too long"),
+        }
+    }
+
     /// Publishes news. Text waits for the log a while, everything else is written at once.
     pub(super) async fn tell(&mut self, news: Vec<News>) {
         let mut chunk: Option<Chunk> = None;
         let mut is_urgent = false;
         for news in news {
-            let next = match news {
-                News::Block(next) => match chunk.as_mut().map(|chunk| chunk.merge(next.clone())) {
-                    Some(Ok(())) => continue,
-                    _ => Some(next),
+            match (news, chunk.take()) {
+                (News::Block(next), None) => chunk = Some(next),
+                (News::Block(next), Some(mut held)) => match held.merge(next) {
+                    Ok(()) => chunk = Some(held),
+                    Err(next) => {
+                        self.publish_chunk(Some(held), &mut is_urgent);
+                        chunk = Some(next);
+                    }
                 },
-                other => {
-                    self.publish_chunk(chunk.take(), &mut is_urgent);
+                (other, held) => {
+                    self.publish_chunk(held, &mut is_urgent);
                     is_urgent = true;
                     self.tell_other(other).await;
-                    None
                 }
-            };
-            if let Some(next) = next {
-                self.publish_chunk(chunk.replace(next), &mut is_urgent);
             }
         }
         self.publish_chunk(chunk, &mut is_urgent);
@@ -142,10 +165,12 @@ impl Runner {
         if !self.asks.iter().any(|known| known.request_id == interrupt.request_id) {
             self.asks.push(interrupt.clone());
         }
-        self.show_ask(&interrupt);
+        // Whoever hears of it may answer at once, and must be understood.
         let mut change = Change::of(&self.row.id);
-        change.interrupt(interrupt, self.inner.interrupts.tombstone);
+        change.interrupt(interrupt.clone(), self.inner.interrupts.tombstone);
         self.flush_with(change).await;
+        self.show_ask(&interrupt);
+        self.flush().await;
     }
 
     /// Says that the task waits, and for what.

@@ -47,6 +47,8 @@ impl Runner {
         let mut subscription = inner.hub.subscribe(&self.row.session_id);
         if self.is_resumed {
             self.reread(&subscription).await;
+        } else if self.has_past {
+            self.adopt_subagents(&subscription).await;
         }
         let (named, mut name) = oneshot::channel();
         let job = driver::Job {
@@ -187,7 +189,7 @@ impl Runner {
         for step in steps.into_iter().skip(skip) {
             let until = match step {
                 Step::Show(event) => {
-                    self.publish(event);
+                    self.publish(*event);
                     self.flush().await;
                     continue;
                 }

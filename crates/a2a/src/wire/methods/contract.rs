@@ -167,7 +167,7 @@ const OK_SESSION: &[&str] = &["ok", "session_id"];
 const CATALOG: &[&str] = &["items", "default_by_provider", "connected"];
 
 /// The methods of the extensions.
-pub static EXTENSIONS: [ExtensionMethod; 33] = [
+pub static EXTENSIONS: [ExtensionMethod; 34] = [
     session("opencode.sessions.status", "status", "Returns which sessions are busy.")
         .takes(&[], &[])
         .returns(ITEMS, "SessionStatusSummary[]"),
@@ -266,4 +266,12 @@ pub static EXTENSIONS: [ExtensionMethod; 33] = [
         .takes(&["request_id", "answers"], &["metadata"]),
     reply("a2a.interrupt.question.reject", "reject_question", "Declines to answer a question.")
         .takes(&["request_id"], &["metadata"]),
+    ExtensionMethod::named(
+        "trefoil.tasks.tree",
+        Extension::SubagentTree,
+        "get_task_tree",
+        "Lists the sessions of subagents below a task, as tasks.",
+    )
+    .takes(&["task_id"], &["metadata"])
+    .returns(&["items", "total"], "Task[]"),
 ];
