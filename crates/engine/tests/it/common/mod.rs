@@ -162,25 +162,9 @@ fn open_as(
     let llm = llm::Llm::new("trefoil/test");
     let (exec, version) = (exec::Exec::direct(), "0.0.0".to_owned());
     let question_tool = true;
-<<<<<<< HEAD
     let tools = Vec::new();
     Engine::open(Options { store, llm, exec, inputs, scripts, question_tool, careful, runners, tools, version })
         .unwrap()
-=======
-    Engine::open(Options {
-        store,
-        llm,
-        exec,
-        inputs,
-        scripts,
-        question_tool,
-        careful,
-        runners,
-        tools: Vec::new(),
-        version,
-    })
-    .unwrap()
->>>>>>> out
 }
 
 /// An engine that dies like a process: nothing of it keeps running, and nothing is cleaned up.
