@@ -1,6 +1,6 @@
 //! `trefoil a2a` and `serve --a2a` as processes.
 
-mod process;
+pub mod process;
 mod startup;
 
 use rustix::process::Signal;
