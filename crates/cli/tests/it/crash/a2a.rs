@@ -61,7 +61,8 @@ impl Play {
         talk(self, &service).unwrap_or_else(|Killed| panic!("nobody kills it"));
         for (message, promised) in self.sent.clone().into_values() {
             let again = service.begin(&message).unwrap_or_else(|Killed| panic!("nobody kills it"));
-            assert_eq!(again["id"].as_str(), promised.as_deref(), "a message that is sent again is the same task");
+            let promised = promised.as_deref().or(message["taskId"].as_str());
+            assert_eq!(again["id"].as_str(), promised, "a message that is sent again is the same task");
             assert!(is_over(&again), "{again:#}");
         }
         assert!(!service.stop(), "nobody kills it");
@@ -277,8 +278,10 @@ fn tasks_that_queue_survive_a_kill_at_every_commit() {
         check_completed(play, stored);
         let used: Vec<_> = stored.sessions.iter().filter(|session| !session.messages.is_empty()).collect();
         let [session] = &used[..] else { panic!("one context works in one session: {}", used.len()) };
-        let texts: Vec<String> = session.messages.iter().map(facts::text_of).collect();
-        let told: Vec<&str> = texts.iter().map(String::as_str).filter(|text| !text.starts_with("SCRIPT")).collect();
+        let mut texts: Vec<String> = session.messages.iter().map(facts::text_of).collect();
+        // The prompts, and an answer that was cut off before it had begun.
+        texts.retain(|text| !text.is_empty() && !text.starts_with("SCRIPT"));
+        let told = texts;
         assert_eq!(told, ["First.", "Second."]);
     });
 }

@@ -242,7 +242,8 @@ impl Webhook {
     pub fn numbers(&self) -> Vec<u64> {
         let number = |body: &Value| {
             let (_, update) = body.as_object().unwrap().iter().next().unwrap();
-            update["metadata"]["shared"]["stream"]["sequence"].as_u64().unwrap_or(1)
+            let place = update.get("artifact").unwrap_or(update);
+            place["metadata"]["shared"]["stream"]["sequence"].as_u64().unwrap_or(1)
         };
         self.got.lock().unwrap().iter().map(number).collect()
     }
