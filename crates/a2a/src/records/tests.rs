@@ -78,7 +78,7 @@ fn new_task(identity: &str, id: &str, context: &str) -> NewTask {
             accepted: 0,
             version: 0,
         },
-        work: OpenWork { prompt: prompt(), history: vec![message(&message_id)] },
+        work: OpenWork { prompt: prompt(), history: vec![message(&message_id)], answering: None },
         push: None,
         place: None,
     }

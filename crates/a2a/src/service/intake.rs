@@ -261,7 +261,7 @@ impl Inner {
         message.context_id = Some(row.context_id.clone());
         message.task_id = Some(row.id.clone());
         let prompt = WorkPrompt { id: prompt_id, input, traceparent: request.traceparent };
-        let work = OpenWork { prompt, history: vec![message] };
+        let work = OpenWork { prompt, history: vec![message], answering: None };
         let new = NewTask { row, work: work.clone(), push, place };
         let (message_id, job_fingerprint) = (new.row.message_id.clone(), new.row.fingerprint.clone());
         let row = match self.records.insert(new).await.map_err(|error| store_error(&error))? {
