@@ -240,7 +240,8 @@ async def a_task_is_cancelled():
         for open_stream in (stream, other):
             events = await soon("end of the stream", drain(open_stream))
             assert state(events[-1]) == TaskState.TASK_STATE_CANCELED, events
-        assert (await client.get_task(GetTaskRequest(id=task_id))).status.state == TaskState.TASK_STATE_CANCELED
+        stored = await client.get_task(GetTaskRequest(id=task_id))
+        assert stored.status.state == TaskState.TASK_STATE_CANCELED, stored
         again = await client.cancel_task(CancelTaskRequest(id=task_id))
         assert again.status.state == TaskState.TASK_STATE_CANCELED
     async with connect(streaming=False) as client:

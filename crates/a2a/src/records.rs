@@ -37,7 +37,7 @@ use store::{Batch, Location, Store, StoreError};
 
 pub use change::{Change, Committed};
 pub use rows::{
-    Claim, Delivery, Inserted, Interrupt, InterruptKind, KnownMessage, NewTask, OpenWork, PushRow, RowPage,
+    Answering, Claim, Delivery, Inserted, Interrupt, InterruptKind, KnownMessage, NewTask, OpenWork, PushRow, RowPage,
     TaskContent, TaskRow, UnfinishedTask, WorkPrompt,
 };
 

@@ -153,7 +153,7 @@ async fn begin(records: &Records, push: PushRow) -> TaskRow {
         accepted: 0,
         version: 0,
     };
-    let work = OpenWork { prompt, wanted_session: None, history: Vec::new() };
+    let work = OpenWork { prompt, wanted_session: None, history: Vec::new(), answering: None };
     match records.insert(NewTask { row, work, push: Some(push), place: None }).await.unwrap() {
         Inserted::New(row) => *row,
         Inserted::Known(known) => panic!("{known:?}"),

@@ -106,6 +106,20 @@ pub struct OpenWork {
     pub wanted_session: Option<SessionId>,
     /// The messages, oldest first.
     pub history: Vec<Message>,
+    /// A message whose answer may have been given already, although the message is not among the others yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answering: Option<Answering>,
+}
+
+/// A message that answers a request, while the answer is given.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answering {
+    /// The id of the permission request or question.
+    pub request_id: String,
+    /// The message.
+    pub message: Message,
+    /// Tells the same message sent again from another one with the same id.
+    pub fingerprint: String,
 }
 
 /// A task to insert.

@@ -205,7 +205,8 @@ pub(super) async fn stop_left(
     if host.features().turns {
         // A prompt that was not sent stays unsent. Sending one again by its id only tells its turn; one that is queued can
         // be found in no other way.
-        let open = host.turns(session, ListTurns { ended: Some(false), limit: Some(1), ..ListTurns::default() }).await?;
+        let open =
+            host.turns(session, ListTurns { ended: Some(false), limit: Some(1), ..ListTurns::default() }).await?;
         if open.turns.is_empty() && !host.waiting(session).await?.contains(&prompt.id) {
             return Ok(());
         }

@@ -82,7 +82,7 @@ impl Runner {
         let asks = if is_resumed { inner.records.task_interrupts(&row.id, api::now()) } else { Vec::new() };
         // One whose time ended while the service was down is asked anew if the agent runtime still waits.
         translator.retain_asks(|id| asks.iter().any(|ask| ask.request_id == id));
-        Self {
+        let mut runner = Self {
             inner,
             live,
             commands,
@@ -98,7 +98,13 @@ impl Runner {
             unlogged: Vec::new(),
             is_row_behind: false,
             flush_at: None,
+        };
+        if !is_resumed {
+            // The row says so already. Whoever looks at the task from now on sees its first event.
+            let status = runner.live.read(|task| task.status.clone());
+            runner.publish(TaskEvent::Status { status, metadata: JsonMap::new(), mark: None });
         }
+        runner
     }
 
     /// Runs the task to its end, or until the service stops.
@@ -115,11 +121,6 @@ impl Runner {
     }
 
     async fn drive(&mut self, mut ticket: Option<Ticket>) {
-        if !self.is_resumed {
-            // The row says so already.
-            let status = self.live.read(|task| task.status.clone());
-            self.publish(TaskEvent::Status { status, metadata: JsonMap::new(), mark: None });
-        }
         if self.is_resumed && self.inner.agent == Agent::Host && self.work.prompt.input.parts.is_empty() {
             // It was refused, and a crash came before its end.
             self.refused = Some(Refusal::Task("The message was refused; send it again to learn why".to_owned()));

@@ -9,6 +9,7 @@
     reason = "whatever is missing fails the test"
 )]
 
+mod a2a;
 mod facts;
 mod fixture;
 mod subagent;

@@ -1,6 +1,6 @@
 //! The built program, end to end: scripts as models, real files, real processes.
 
-mod a2a;
+pub mod a2a;
 mod a2a_call;
 mod acp_client;
 mod agents;

@@ -114,8 +114,8 @@ async fn errors_of_both_lines_are_told_apart() {
         (A2aLine::NEW, -32001, 200, "TASK_NOT_FOUND", ErrorKind::TaskNotFound),
         (A2aLine::NEW, -32009, 200, "VERSION_NOT_SUPPORTED", ErrorKind::VersionNotSupported),
         (A2aLine::NEW, -32006, 200, "SESSION_FORBIDDEN", ErrorKind::SessionForbidden),
-        // REST of 0.3 tells no more than that.
-        (A2aLine::ALL[1], 0, 404, "", ErrorKind::PathNotFound),
+        // REST of 0.3 has words alone, but a service that lacks the path has others.
+        (A2aLine::ALL[1], 0, 404, "", ErrorKind::TaskNotFound),
         (A2aLine::ALL[3], 0, 404, "TASK_NOT_FOUND", ErrorKind::TaskNotFound),
         (A2aLine::ALL[3], 0, 429, "", ErrorKind::TooManyRequests),
     ] {

@@ -165,6 +165,6 @@ impl Incoming<'_> {
         message.task_id = Some(row.id.clone());
         let prompt = WorkPrompt { id, input: prepared.input, traceparent: self.request.traceparent };
         let wanted_session = prepared.wanted.filter(|_| row.session_id.is_none());
-        OpenWork { prompt, wanted_session, history: vec![message] }
+        OpenWork { prompt, wanted_session, history: vec![message], answering: None }
     }
 }

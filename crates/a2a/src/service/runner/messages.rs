@@ -4,10 +4,10 @@ use api::{Delivery, HostError, MessageId, PromptInput, SessionId, SteerInput};
 
 use super::Runner;
 use crate::extension::failure::upstream;
-use crate::model::TaskState;
-use crate::records::{Change, Interrupt};
+use crate::model::{Message, TaskState};
+use crate::records::{Answering, Change, Interrupt};
 use crate::service::live::FollowUp;
-use crate::service::{interrupts, store_error};
+use crate::service::{input, interrupts, store_error};
 use crate::{Error, ErrorKind};
 
 impl Runner {
@@ -85,12 +85,19 @@ impl Runner {
         self.inner.access.answer(&message.who, &ask)?;
         match interrupts::parse_answer(&ask, &message.text) {
             Ok(answer) => {
-                let declined = answer.is_rejection();
-                self.inner.answer(&ask, answer).await?;
-                // The event of the agent runtime comes as well, and says nothing new then.
-                self.translator.note_resolved(&ask.request_id);
-                self.resolved(&ask.request_id, declined).await;
-                Ok(())
+                // Stored first: sent again after a crash, the same message must not say anything new.
+                self.work.answering = Some(Answering {
+                    request_id: ask.request_id.clone(),
+                    message: message.message.clone(),
+                    fingerprint: message.fingerprint.clone(),
+                });
+                self.store_work().await?;
+                let given = self.give(&ask, answer).await;
+                self.work.answering = None;
+                if given.is_err() {
+                    self.store_work().await?;
+                }
+                given
             }
             Err(explanation) => {
                 self.show_ask_as(&ask, &explanation);
@@ -98,6 +105,32 @@ impl Runner {
                 Ok(())
             }
         }
+    }
+
+    /// Gives the answer of a message again that a crash may have kept from the agent runtime, which takes the first one.
+    pub(super) async fn give_again(&mut self) {
+        let Some(Answering { request_id, message, fingerprint }) = self.work.answering.take() else { return };
+        if let Some(ask) = self.asks.iter().find(|ask| ask.request_id == request_id).cloned()
+            && let Ok(answer) = interrupts::parse_answer(&ask, &input::text_of(&message))
+            && let Err(error) = self.give(&ask, answer).await
+            && error.kind != ErrorKind::InterruptNotFound
+        {
+            tracing::warn!(?error, task = %self.row.id, "cannot give the answer of a message again");
+            // Its sender was told nothing, and sends it again.
+            return;
+        }
+        if let Err(error) = self.remember_message(message, fingerprint, false).await {
+            tracing::warn!(?error, task = %self.row.id, "cannot store a message that answered a request");
+        }
+    }
+
+    async fn give(&mut self, ask: &Interrupt, answer: interrupts::Answer) -> Result<(), Error> {
+        let declined = answer.is_rejection();
+        self.inner.answer(ask, answer).await?;
+        // The event of the agent runtime comes as well, and says nothing new then.
+        self.translator.note_resolved(&ask.request_id);
+        self.resolved(&ask.request_id, declined).await;
+        Ok(())
     }
 
     async fn steer(&mut self, session: &SessionId, message: &FollowUp) -> Result<(), Error> {
@@ -129,6 +162,10 @@ impl Runner {
     /// Stores the message with the task.
     async fn remember(&mut self, message: FollowUp, durable: bool) -> Result<(), Error> {
         let FollowUp { message, fingerprint, .. } = message;
+        self.remember_message(message, fingerprint, durable).await
+    }
+
+    async fn remember_message(&mut self, message: Message, fingerprint: String, durable: bool) -> Result<(), Error> {
         let mut change = Change::of(&self.row.id);
         change.follow_up(&self.row.identity, &message.message_id, &fingerprint);
         self.live.change(|task| task.history.push(message.clone()));
@@ -137,6 +174,16 @@ impl Runner {
         if durable {
             change.durable();
         }
+        self.store(change).await
+    }
+
+    async fn store_work(&mut self) -> Result<(), Error> {
+        let mut change = Change::of(&self.row.id);
+        change.work(self.work.clone());
+        self.store(change).await
+    }
+
+    async fn store(&mut self, change: Change) -> Result<(), Error> {
         match self.flush_with(change).await {
             true => Ok(()),
             false => Err(Error::internal(format!("A message to task {} could not be stored", self.row.id))),

@@ -47,6 +47,7 @@ impl Runner {
         let mut subscription = inner.hub.subscribe(session);
         if self.is_resumed {
             self.reread(&subscription).await;
+            self.give_again().await;
         } else if self.has_past {
             self.adopt_subagents(&subscription).await;
         }

@@ -68,7 +68,9 @@ impl Failure {
         match error {
             HostError::Upstream { status, .. } => Self::of_status(*status, &message),
             HostError::NotFound { .. } => Self::of_status(404, &message),
-            HostError::Invalid(_) | HostError::NoModel { .. } => Self::of_status(400, &message),
+            HostError::Invalid(_) => Self::of_status(400, &message),
+            // The message says what to do; no other words help.
+            HostError::NoModel { .. } => Self::new("UPSTREAM_BAD_REQUEST", None, &message),
             HostError::Forbidden(_) => Self::of_status(403, &message),
             HostError::Conflict(_) => Self::of_status(409, &message),
             HostError::Late(_) => Self::new("UPSTREAM_TIMEOUT", None, &message),
@@ -103,6 +105,7 @@ impl Failure {
     /// The text for people.
     pub(in crate::service) fn text(&self) -> String {
         let what = match self.kind {
+            "UPSTREAM_BAD_REQUEST" if self.status.is_none() => return self.message.clone(),
             UNAUTHORIZED => "Credentials are missing or were not accepted",
             "UPSTREAM_TIMEOUT" => "There was no answer in time",
             "UPSTREAM_BACKPRESSURE" => "Too much is running already; send the message again later",

@@ -82,6 +82,8 @@ async fn stopped(args: &A2aCall, signal: Signal, follower: &mut Follower) -> Fai
 fn verdict(args: &A2aCall, view: &TaskView) -> anyhow::Result<()> {
     let words = view.status_text().map(|text| one_line(&text, MAX_TEXT));
     let because = |default: &str| words.clone().unwrap_or_else(|| default.to_owned());
+    // Its answer may say why, and was shown.
+    let unexplained = if view.text().is_empty() { "it does not say why" } else { "see above" };
     let task = view.task_id().unwrap_or_default();
     let failure = match view.state() {
         Some(TaskState::Completed) => {
@@ -99,10 +101,10 @@ fn verdict(args: &A2aCall, view: &TaskView) -> anyhow::Result<()> {
                 .hint(format!("{} lets it try again", again(args, task, " \"go on\"")))
         }
         Some(TaskState::Failed) => {
-            Failure::new(Exit::Model, format!("the agent failed: {}", because("it does not say why")))
+            Failure::new(Exit::Model, format!("the agent failed: {}", because(unexplained)))
         }
         Some(TaskState::Rejected) => {
-            Failure::new(Exit::Model, format!("the agent declined: {}", because("it does not say why")))
+            Failure::new(Exit::Model, format!("the agent declined: {}", because(unexplained)))
         }
         Some(TaskState::Canceled) => Failure::new(Exit::Cancelled, "the task was cancelled"),
         Some(TaskState::Submitted | TaskState::Working) | None => {

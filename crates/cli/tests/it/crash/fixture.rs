@@ -163,7 +163,7 @@ pub fn finish(child: Child) -> RunResult {
 }
 
 /// Makes `to` a folder with the same files as `from`.
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     let _ = fs::remove_dir_all(to);
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

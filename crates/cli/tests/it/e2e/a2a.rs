@@ -1,5 +1,8 @@
 //! `trefoil a2a` and `serve --a2a` as processes.
 
+mod faces;
+mod hostile;
+mod load;
 pub mod process;
 mod startup;
 mod upstream;

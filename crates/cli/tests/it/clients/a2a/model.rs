@@ -1,10 +1,14 @@
 //! A model for the real OpenCode that plays the scripts in prompts as Trefoil's own script model does.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::Value;
-use testkit::{ModelCall, ModelServer, until};
+use serde_json::{Value, json};
+use testkit::{ModelCall, ModelServer};
+
+/// How often to look for the file that lets the model go on, which no event tells.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// One answer of a script.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -37,13 +41,19 @@ async fn answer(mut call: ModelCall) {
         call.text(step.text).await;
     }
     if let Some(gate) = step.hold {
-        let waiting = tokio::task::spawn_blocking(move || until("the model may go on", || gate.exists()));
-        waiting.await.unwrap();
+        while !gate.exists() {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                // The turn was stopped.
+                () = call.closed() => return,
+            }
+        }
     }
     let before = call.request.messages().len();
     for (n, (name, input)) in step.tools.iter().enumerate() {
         call.tool_text(&format!("call_{before}_{n}"), name, &input.to_string()).await;
     }
+    call.usage(json!({"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}));
     call.finish(if step.tools.is_empty() { "stop" } else { "tool_calls" }).await;
 }
 

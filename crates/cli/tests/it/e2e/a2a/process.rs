@@ -27,7 +27,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn parse(text: &str) -> Self {
+    /// Reads a whole response.
+    pub fn parse(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         Self { status, head: head.to_owned(), body: body.to_owned() }
@@ -55,7 +56,8 @@ pub fn send(url: &str, method: &str, path: &str, headers: &[(&str, &str)], body:
     Answer::parse(&String::from_utf8_lossy(&answer))
 }
 
-fn begin(url: &str, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> TcpStream {
+/// Sends a request; the response is still to be read.
+pub fn begin(url: &str, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> TcpStream {
     let (address, base) = url.strip_prefix("http://").unwrap().split_once('/').map_or_else(
         || (url.strip_prefix("http://").unwrap(), String::new()),
         |(address, base)| (address, format!("/{base}")),
@@ -116,6 +118,11 @@ impl A2aProcess {
         let headers: Vec<_> = headers.iter().copied().chain([("authorization", bearer.as_str())]).collect();
         let stream = begin(&self.url, method, path, &headers, body);
         Reader::new(move || stream)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.program.id()
     }
 
     /// Sends a signal, and waits for the end.
