@@ -3,8 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
 mod common;
+mod fake;
 mod http;
 mod opencode;
 mod owners;
 mod push;
+mod race;
 mod tasks;
+mod upstream;
