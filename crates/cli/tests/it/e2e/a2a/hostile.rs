@@ -118,7 +118,9 @@ fn wrong_types_are_named() {
         (("CancelTask", json!({})), "id"),
     ] {
         let (code, text) = victim.rpc_error(&rpc(method, &params));
-        assert_eq!(code, -32602, "{method} {params}: {text}");
+        // Parameters that are no object make no request.
+        let wanted = if params.is_object() { -32602 } else { -32600 };
+        assert_eq!(code, wanted, "{method} {params}: {text}");
         assert!(text.contains(named), "{method} {params}: {named} is not named: {text}");
     }
     victim.check();
@@ -160,12 +162,10 @@ fn what_is_no_call_is_refused() {
 fn unknown_versions_and_media_types_are_refused() {
     let victim = Victim::new(&[]);
     let body = json!({ "message": new_message("m-x", "hello") }).to_string();
-    for version in ["abc", "2.0", "1", "0.3.0.1", "1.0; q=1", "\u{9}"] {
+    for version in ["abc", "2.0", "1", "0.3.0.1", "1.0; q=1"] {
         let answer = victim.post("/message:send", &format!("a2a-version: {version}\r\n"), body.as_bytes());
-        // What is empty means the default.
-        let wanted = if version.trim().is_empty() { continue } else { 400 };
-        assert_eq!(answer.status, wanted, "{version}: {}", answer.body);
-        assert!(answer.body.contains("VERSION_NOT_SUPPORTED") || answer.body.contains("ersion"), "{}", answer.body);
+        assert_eq!(answer.status, 400, "{version}: {}", answer.body);
+        assert!(answer.body.contains("VERSION_NOT_SUPPORTED"), "{}", answer.body);
     }
     let answer = victim.post("/", "a2a-version: abc\r\n", &rpc("SendMessage", &json!({})));
     let error = answer.expect(200)["error"].take();
@@ -226,11 +226,14 @@ fn requests_that_are_cut_off_or_garbled_change_nothing() {
     let body = String::from_utf8(rpc("SendMessage", &json!({ "message": new_message("m-x", "hello") }))).unwrap();
     let head = format!("POST / HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n");
     let whole = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    let files = || std::fs::read_dir(format!("/proc/{}/fd", victim.service.pid())).unwrap().count();
+    let before = files();
     // Cut off anywhere before its last byte, it is no request.
-    for cut in (1..whole.len()).step_by(7) {
-        let answer = victim.raw(&whole.as_bytes()[..cut]);
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "cut at {cut}: {answer}");
+    for cut in 1..whole.len() {
+        let mut stream = TcpStream::connect(victim.service.url.strip_prefix("http://").unwrap()).unwrap();
+        stream.write_all(&whole.as_bytes()[..cut]).unwrap();
     }
+    until("the connections are closed", || files() <= before);
     for garbled in [
         &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
         b"\x00\xff\xfe\r\n\r\n",
@@ -249,9 +252,6 @@ fn requests_that_are_cut_off_or_garbled_change_nothing() {
     let long = format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "a".repeat(1 << 20));
     let answer = victim.raw(long.as_bytes());
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
-    // None of these connections is left.
-    let files = || std::fs::read_dir(format!("/proc/{}/fd", victim.service.pid())).unwrap().count();
-    let now = files();
-    until("the connections are closed", || files() <= now);
+    until("the connections are closed", || files() <= before);
     victim.check();
 }
