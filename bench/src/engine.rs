@@ -101,6 +101,7 @@ impl Subject {
             question_tool: false,
             careful: false,
             runners: Default::default(),
+            tools: Vec::new(),
             version: "0".to_owned(),
         })?;
         Ok(Self { engine, store, scope })

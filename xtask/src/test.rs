@@ -35,7 +35,8 @@ const FIRST: [&str; 12] = [
 ];
 /// What `--fast` leaves out: minutes of requests that Schemathesis makes, and OpenCode's own program, which takes seconds to
 /// start.
-const SLOW: [&str; 9] = [
+const SLOW: [&str; 10] = [
+    "cli::clients::a2a::upstream::",
     "cli::clients::acp_client::",
     "cli::clients::generator::",
     "cli::clients::opencode_run::",

@@ -29,6 +29,10 @@ pub fn install() -> Result<()> {
     peer::schemathesis(&target)?;
     peer::mcp_servers(&target)?;
     peer::acp_python(&target)?;
+    peer::a2a_python(&target)?;
+    peer::a2a_python_03(&target)?;
+    peer::opencode_a2a(&target)?;
+    peer::gemini_cli_core(&target)?;
     Ok(())
 }
 

@@ -99,6 +99,12 @@ impl CardInput {
         self.wire.supported.contains(&line)
     }
 
+    /// Where gRPC is, as its clients name it: at the root of the address alone, since a path is no part of it.
+    fn grpc_address(&self) -> Option<String> {
+        let url = url::Url::parse(&self.url).ok().filter(|url| cfg!(feature = "grpc") && url.path() == "/")?;
+        Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
+    }
+
     /// The lines that are served, the newest first.
     fn lines(&self) -> impl Iterator<Item = Line> + '_ {
         Line::ALL.into_iter().rev().filter(|line| self.serves(*line))
@@ -168,7 +174,13 @@ fn input_modes(input: &CardInput) -> Vec<&'static str> {
 /// The interfaces of all lines, those of 1.0 first.
 fn interfaces(input: &CardInput) -> Vec<Json> {
     let interface = |line: Line, transport| json!({ "url": input.url, "protocolBinding": transport, "protocolVersion": line.version() });
-    input.lines().flat_map(|line| TRANSPORTS.map(|transport| interface(line, transport))).collect()
+    let mut interfaces: Vec<Json> =
+        input.lines().flat_map(|line| TRANSPORTS.map(|transport| interface(line, transport))).collect();
+    if let Some(address) = input.grpc_address().filter(|_| input.serves(Line::V10)) {
+        let grpc = json!({ "url": address, "protocolBinding": "GRPC", "protocolVersion": Line::V10.version() });
+        interfaces.insert(TRANSPORTS.len(), grpc);
+    }
+    interfaces
 }
 
 fn capabilities(input: &CardInput, detail: Detail) -> Json {

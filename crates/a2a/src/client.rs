@@ -1,45 +1,52 @@
 //! The other side of the protocol: calls other agents, of both lines and over both transports.
 //!
 //! * `options`, `error`: how to call, and what can go wrong.
-//! * `card`: agent cards, and which interface of an agent to use.
+//! * `card`, `card_cache`: agent cards, and which interface of an agent to use.
 //! * `http`, `stream`: requests and event streams, bounded.
 //! * `view`: a task as its events tell it.
+//! * `send`, `follow`: waiting for an answer; following a task over broken connections.
+//! * `interrupt`: answers to what an agent asks.
 //!
 //! Who chose a URL decides what may happen there ([`ChosenBy`]): credentials go to hosts that the user named or allowed, and
 //! nothing else leads into a private network. Redirects are not followed.
 
 mod card;
+mod card_cache;
 mod error;
+mod follow;
 mod http;
+mod interrupt;
 mod options;
+mod send;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod view;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use ::http::{HeaderValue, Method, header};
+use ::http::header;
 use api::JsonMap;
-use tokio::time::Instant;
 use url::Url;
 
 pub use self::card::{AgentCard, Extension, Skill, transport_name};
 pub use self::error::ClientError;
+pub use self::follow::Follower;
+pub use self::interrupt::InterruptReply;
 pub use self::options::{ClientCredentials, ClientOptions, HostList, Polling, StreamLimits};
+pub use self::send::Answer;
 pub use self::stream::PeerStream;
+pub(crate) use self::view::request_id;
 pub use self::view::{Change, TaskView, TextTooLarge};
 pub use crate::wire::StreamItem;
 
 use self::card::Choice;
-use self::http::{Access, Http, Request};
+use self::card_cache::CardCache;
+use self::http::{Access, Fetched, Http, Request};
 use crate::call::{Call, Reply, SendOptions, SendRequest};
 use crate::model::{Message, Part, Role, Task};
 use crate::wire;
 
-/// The most bytes of a card.
-const MAX_CARD: usize = 1 << 20;
 /// The most bytes of a reply that is no stream.
 const MAX_REPLY: usize = 16 << 20;
 
@@ -62,15 +69,7 @@ pub struct A2AClient {
 struct Inner {
     options: Arc<ClientOptions>,
     http: Http,
-    cards: Mutex<HashMap<(Url, ChosenBy), CachedCard>>,
-}
-
-#[derive(Debug, Clone)]
-struct CachedCard {
-    card: Arc<AgentCard>,
-    /// Where it was found.
-    url: Url,
-    fetched: Instant,
+    cards: CardCache,
 }
 
 /// An agent at a URL.
@@ -84,16 +83,17 @@ pub struct Peer {
 /// How an agent is called.
 struct Route {
     card: Arc<AgentCard>,
+    card_url: Url,
     choice: Choice,
     access: Access,
 }
 
 impl A2AClient {
     /// A client with these options. Sends nothing yet.
-    pub fn new(options: ClientOptions) -> Result<Self, ClientError> {
+    pub fn new(options: ClientOptions) -> Self {
         let options = Arc::new(options);
-        let http = Http::new(options.clone())?;
-        Ok(Self { inner: Arc::new(Inner { options, http, cards: Mutex::default() }) })
+        let http = Http::new(options.clone());
+        Self { inner: Arc::new(Inner { options, http, cards: CardCache::default() }) }
     }
 
     /// The agent at a URL: its own, or that of its card. Sends nothing yet.
@@ -147,81 +147,7 @@ impl Peer {
 
     /// Its card: the one that is kept, or a new one.
     pub async fn get_agent_card(&self) -> Result<Arc<AgentCard>, ClientError> {
-        Ok(self.card().await?.card)
-    }
-
-    /// Sends a message and waits for the answer: first by a stream. Where the options say so, a task that still runs when
-    /// the stream ends is then read again and again until it ends or needs its client.
-    pub async fn send(&self, request: SendRequest) -> Result<Answer, ClientError> {
-        let route = self.route().await?;
-        let polling = self.options().polling;
-        let mut answer = Answer::default();
-        let mut stream = if route.card.streaming {
-            match self.start(&route, Call::Stream(Box::new(request.clone()))).await {
-                Err(error) if error.is_unsupported() => self.send_alone(&route, request).await?,
-                stream => stream?,
-            }
-        } else {
-            self.send_alone(&route, request).await?
-        };
-        let mut failure = None;
-        while let Some(item) = stream.next().await {
-            match item {
-                Ok(item) => answer.take(item, &self.url)?,
-                // Its task may still be read.
-                Err(error) if error.is_transient() && polling.enabled && answer.view.task_id().is_some() => {
-                    failure = Some(error);
-                }
-                Err(error) => return Err(error),
-            }
-            if answer.view.is_settled() {
-                break;
-            }
-        }
-        if polling.enabled {
-            self.poll(&route, &mut answer, failure).await?;
-        }
-        if answer.latest.is_none() {
-            let why = "the stream ended without an event".to_owned();
-            return Err(ClientError::Malformed { url: self.url.to_string(), why });
-        }
-        Ok(answer)
-    }
-
-    /// Sends a message to an agent that does not stream.
-    async fn send_alone(&self, route: &Route, mut request: SendRequest) -> Result<PeerStream, ClientError> {
-        request.options.return_immediately = self.options().polling.enabled;
-        self.start(route, Call::Send(Box::new(request))).await
-    }
-
-    /// Reads the task of an answer until it ends, needs its client, or the time is over.
-    async fn poll(
-        &self,
-        route: &Route,
-        answer: &mut Answer,
-        mut failure: Option<ClientError>,
-    ) -> Result<(), ClientError> {
-        let polling = self.options().polling;
-        let deadline = Instant::now() + polling.timeout;
-        let mut interval = polling.initial_interval;
-        while !answer.view.is_settled() {
-            let Some(id) = answer.view.task_id().map(str::to_owned) else { break };
-            if Instant::now() + interval > deadline {
-                // The last event says how far the task is, unless it is not known at all.
-                return failure.map_or(Ok(()), Err);
-            }
-            tokio::time::sleep(interval).await;
-            interval = polling.after(interval);
-            match self.task_by(route, id, None).await {
-                Ok(task) => {
-                    failure = None;
-                    answer.take(StreamItem::Task(Box::new(task)), &self.url)?;
-                }
-                Err(error) if error.is_transient() => failure = Some(error),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        Ok(self.route_card().await?.0)
     }
 
     /// Sends a message and returns the events of its task. From an agent that does not stream, that is one event.
@@ -234,6 +160,13 @@ impl Peer {
             Err(error) if error.is_unsupported() => self.start(&route, Call::Send(Box::new(request))).await,
             stream => stream,
         }
+    }
+
+    /// Sends a message without waiting for the answer.
+    pub async fn post_message(&self, mut request: SendRequest) -> Result<(), ClientError> {
+        request.options.return_immediately = true;
+        let route = self.route().await?;
+        self.start(&route, Call::Send(Box::new(request))).await.map(drop)
     }
 
     /// Reads a task.
@@ -274,50 +207,28 @@ impl Peer {
     }
 
     async fn route(&self) -> Result<Route, ClientError> {
-        let cached = self.card().await?;
-        let choice = cached.card.choose(self.options())?;
-        let http = &self.client.inner.http;
-        let access = http.interface_access(&cached.url, http.access(&self.url, self.chosen_by)?, &choice.url);
-        Ok(Route { card: cached.card, choice, access })
+        let (card, card_url) = self.route_card().await?;
+        let choice = card.choose(self.options())?;
+        self.route_to(card, &card_url, choice)
     }
 
-    async fn card(&self) -> Result<CachedCard, ClientError> {
+    fn route_to(&self, card: Arc<AgentCard>, card_url: &Url, choice: Choice) -> Result<Route, ClientError> {
+        let http = &self.client.inner.http;
+        let access = http.interface_access(card_url, http.access(&self.url, self.chosen_by)?, &choice.url);
+        Ok(Route { card, card_url: card_url.clone(), choice, access })
+    }
+
+    async fn route_card(&self) -> Result<(Arc<AgentCard>, Url), ClientError> {
         let Inner { options, http, cards } = &*self.client.inner;
-        let key = (self.url.clone(), self.chosen_by);
-        let lock = || cards.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cached) = lock().get(&key).filter(|cached| cached.fetched.elapsed() < options.card_ttl) {
-            return Ok(cached.clone());
-        }
-        let access = http.access(&self.url, self.chosen_by)?;
-        let mut status = 404;
-        for url in card::card_urls(&self.url) {
-            let accept = (header::ACCEPT, HeaderValue::from_static("application/json"));
-            let request = Request { method: Method::GET, url: url.clone(), headers: vec![accept], body: Vec::new() };
-            let (found, body) = http.fetch(request, access, options.card_timeout, MAX_CARD).await?;
-            if found == 404 {
-                continue;
-            }
-            status = found;
-            if found != 200 {
-                break;
-            }
-            let card = AgentCard::read(&body).map_err(|error| ClientError::of_peer(&url, error))?;
-            let cached = CachedCard { card: Arc::new(card), url, fetched: Instant::now() };
-            let mut cards = lock();
-            cards.retain(|_, cached| cached.fetched.elapsed() < options.card_ttl);
-            if cards.len() < options.max_cards {
-                cards.insert(key, cached.clone());
-            }
-            return Ok(cached);
-        }
-        Err(self.malformed(&format!("there is no agent card (status {status})")))
+        let cached = cards.get((&self.url, self.chosen_by), http, options).await?;
+        Ok((cached.card, cached.url))
     }
 
     /// Makes a call that is no stream.
     async fn call(&self, route: &Route, call: &Call) -> Result<Reply, ClientError> {
         let (request, _) = self.request(route, call)?;
         let http = &self.client.inner.http;
-        let (status, body) = http.fetch(request, route.access, self.options().timeout, MAX_REPLY).await?;
+        let Fetched { status, body, .. } = http.fetch(request, route.access, self.options().timeout, MAX_REPLY).await?;
         wire::parse_reply(call, route.choice.dialect, status, &body).map_err(|error| self.of_peer(error, route))
     }
 
@@ -337,7 +248,8 @@ impl Peer {
             let body = tokio::time::timeout(options.timeout, http::body(&url, response, MAX_REPLY));
             (status, body.await.map_err(late)??)
         } else {
-            http.fetch(request, route.access, options.timeout, MAX_REPLY).await?
+            let fetched = http.fetch(request, route.access, options.timeout, MAX_REPLY).await?;
+            (fetched.status, fetched.body)
         };
         let reply = wire::parse_reply(&call, dialect, status, &body).map_err(|error| self.of_peer(error, route))?;
         let item = match reply {
@@ -376,22 +288,4 @@ fn below(base: &Url, path: &str) -> Url {
         url.set_query(Some(query));
     }
     url
-}
-
-/// The answer to a message, as far as it is known.
-#[derive(Debug, Clone, Default)]
-pub struct Answer {
-    /// The latest event.
-    pub latest: Option<StreamItem>,
-    /// What all events tell.
-    pub view: TaskView,
-}
-
-impl Answer {
-    fn take(&mut self, item: StreamItem, url: &Url) -> Result<(), ClientError> {
-        let too_large = |TextTooLarge| ClientError::TooLarge { url: url.to_string(), what: TextTooLarge.to_string() };
-        self.view.apply(&item).map_err(too_large)?;
-        self.latest = Some(item);
-        Ok(())
-    }
 }

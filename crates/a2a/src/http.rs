@@ -5,6 +5,8 @@
 
 mod answer;
 mod documents;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod metrics;
 mod mount;
 mod refusal;
@@ -128,6 +130,8 @@ impl Endpoint {
         let mut response = match (refusal, origin::preflight(&parts, ALLOWED_METHODS)) {
             (Some(refusal), _) => self.refuse_origin(&parts, refusal),
             (None, Some(preflight)) => preflight,
+            #[cfg(feature = "grpc")]
+            (None, None) if grpc::is_grpc(&parts) => self.clone().answer_grpc(parts, &mut body, &trace).await,
             (None, None) => match self.clone().answer(parts, &mut body, &trace, method == Method::HEAD).await {
                 Ok(response) => response,
                 Err(refused) => *refused,
@@ -150,6 +154,8 @@ impl Endpoint {
 }
 
 impl Handler for Endpoint {
+    const HTTP2: bool = cfg!(feature = "grpc");
+
     async fn respond(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
         Endpoint::respond(self, request).await
     }

@@ -9,7 +9,8 @@
 //! * `extension`: the methods `opencode.*` and `a2a.interrupt.*`.
 //! * `push`: notifications to webhooks.
 //! * `http`: requests to calls, replies to responses.
-//! * `client`: the other side of the protocol.
+//! * `grpc` (with the feature of that name): the messages of gRPC as the JSON of 1.0.
+//! * `client`: the other side of the protocol. `runner`: agents of other machines as subagents.
 //!
 //! Invariants: a task's row is durable before its prompt goes out. The first terminal state wins. Every access to a task,
 //! session, interrupt or push configuration passes `service::access`. Nothing here reads the environment.
@@ -21,11 +22,14 @@ mod credentials;
 mod error;
 mod event;
 mod extension;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod http;
 mod model;
 mod principal;
 mod push;
 pub mod records;
+mod runner;
 pub mod service;
 mod settings;
 pub mod wire;
@@ -38,6 +42,7 @@ pub use extension::Extensions;
 pub use http::{DocumentError, Endpoint, EndpointOptions, MOUNT_PATH};
 pub use model::{Artifact, ArtifactId, Content, Line, Message, Part, Role, Task, TaskState, TaskStatus};
 pub use principal::{Capabilities, Principal};
+pub use runner::Runner;
 pub use settings::{
     Backend, CLIENT_SETTINGS, ClientSetting, ExecutionBoundary, SETTINGS, Setting, SettingError, Settings,
 };

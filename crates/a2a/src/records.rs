@@ -106,11 +106,7 @@ impl Records {
         Self::load(store, lock, Some(directory)).await
     }
 
-    async fn load(
-        store: Store,
-        lock: ServiceLock,
-        temporary: Option<TemporaryDirectory>,
-    ) -> Result<Self, OpenError> {
+    async fn load(store: Store, lock: ServiceLock, temporary: Option<TemporaryDirectory>) -> Result<Self, OpenError> {
         let totals = tokio::sync::RwLock::new(Totals::load(&store)?);
         let (open, interrupts, followed) = Default::default();
         let records =

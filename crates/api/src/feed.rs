@@ -61,7 +61,8 @@ pub struct Frame {
     pub session: Option<SessionId>,
     /// The number of the turn it is part of, in that session.
     pub turn: Option<u64>,
-    /// Who owned the session whose deletion it reports; `None` for the owner of the machine, and for other events.
+    /// Who owned its session when the event was stored. `None` for the owner of the machine, and where it is not known:
+    /// for events that are not stored, or that an older version stored.
     pub owner: Option<Arc<str>>,
     shared: Arc<Shared>,
 }
@@ -120,8 +121,8 @@ impl Frame {
 
     /// The frame as one about a session of this owner.
     #[must_use]
-    pub fn of_owner(self, owner: Option<String>) -> Self {
-        Self { owner: owner.map(Arc::from), ..self }
+    pub fn of_owner(self, owner: Option<Arc<str>>) -> Self {
+        Self { owner, ..self }
     }
 
     /// The turn it is part of.

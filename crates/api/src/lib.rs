@@ -78,8 +78,8 @@ pub use prompt::{CommandInput, PromptInput, PromptPart, PromptTarget, ShellInput
 pub use pty::{Pty, PtyStatus};
 pub use rule::{Action, Rule, Ruleset, evaluate, wildcard};
 pub use runner::{
-    Runner, RunnerCall, RunnerCallState, RunnerChange, RunnerChild, RunnerChildHandle, RunnerContext, RunnerDecision,
-    RunnerEnd, RunnerError, RunnerJob, RunnerMessage, RunnerUpdate,
+    Runner, RunnerAnswers, RunnerCall, RunnerCallState, RunnerChange, RunnerChild, RunnerChildHandle, RunnerContext,
+    RunnerDecision, RunnerEnd, RunnerError, RunnerJob, RunnerMessage, RunnerUpdate,
 };
 pub use schema::GlobalEvent;
 pub use scope::Scope;

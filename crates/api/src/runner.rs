@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use crate::{Json, JsonMap, MessageId, PromptPart, Todo, Usage};
+use crate::{Json, JsonMap, MessageId, PromptPart, Question, Todo, Usage};
 
 /// Runs an agent's jobs elsewhere.
 pub trait Runner: Send + Sync {
@@ -161,6 +161,17 @@ pub enum RunnerDecision {
     Stopped,
 }
 
+/// The human's answers to a worker's questions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunnerAnswers {
+    /// The chosen labels, or the human's own words, per question.
+    Given(Vec<Vec<String>>),
+    /// There is no answer, and why.
+    Dismissed(String),
+    /// The job was stopped in the meantime.
+    Stopped,
+}
+
 /// A message for a running job.
 #[derive(Debug, Clone)]
 pub struct RunnerMessage {
@@ -177,6 +188,8 @@ pub trait RunnerContext: Send + Sync {
     fn tell(&self, update: RunnerUpdate) -> BoxFuture<'_, Result<(), RunnerError>>;
     /// Decides whether a tool call may run.
     fn ask(&self, call: RunnerCall) -> BoxFuture<'_, RunnerDecision>;
+    /// Asks the human questions, shown as a tool call.
+    fn question(&self, call: RunnerCall, questions: Vec<Question>) -> BoxFuture<'_, RunnerAnswers>;
     /// Reads a file as the session sees it, or says why it cannot.
     fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, String>>;
     /// Writes a file, or says why it cannot.
@@ -185,6 +198,9 @@ pub trait RunnerContext: Send + Sync {
     fn execute<'a>(&'a self, command: &'a str, directory: &'a Path) -> BoxFuture<'a, Result<(), String>>;
     /// Waits until the job must stop.
     fn stopped(&self) -> BoxFuture<'_, ()>;
+    /// Whether the job stops only because this process ends. The next process continues it, so work that goes on elsewhere
+    /// need not stop.
+    fn is_parked(&self) -> bool;
     /// Waits for a message for the running job. Dropping the future loses nothing: a message is returned again until it
     /// was [delivered](RunnerUpdate::Steered), and one that is never delivered becomes the next job.
     fn steered(&self) -> BoxFuture<'_, RunnerMessage>;

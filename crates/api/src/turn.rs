@@ -191,6 +191,8 @@ pub struct Turn {
 pub struct ListTurns {
     /// Only those that have ended, or only those that have not.
     pub ended: Option<bool>,
+    /// Only the one that is running, or if there is none, the next one that will.
+    pub current: bool,
     /// Only those before this one; the cursor of a page.
     pub before: Option<TurnId>,
     /// The maximum number of turns; 100 by default.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use a2a::{A2a, A2aServe};
+pub use a2a::{A2a, A2aCall, A2aCard, A2aCommand, A2aServe, RemoteAgent};
 
 /// A coding agent that reads your repository, edits files, runs commands and checks its work.
 #[derive(Debug, Parser)]
@@ -51,7 +51,7 @@ pub enum Command {
     },
     /// Serve OpenCode's HTTP API for its clients and SDKs
     Serve(Serve),
-    /// Serve the agent to other agents, over the A2A protocol
+    /// Serve the agent to other agents over the A2A protocol, or call them
     A2a(A2a),
     /// Run as the agent of an editor, over the Agent Client Protocol
     Acp(Acp),

@@ -117,8 +117,17 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("A2A_BEARER_TOKEN=secret trefoil a2a", "Serve on http://127.0.0.1:8000"),
             ("trefoil a2a --no-auth --port 0", "Try it on a free port, without credentials"),
             ("OPENCODE_BASE_URL=http://127.0.0.1:4096 trefoil a2a", "In front of an `opencode serve`"),
+            ("trefoil a2a call http://127.0.0.1:8000 hi", "Send a message to another agent"),
         ],
     ),
+    (
+        "a2a call",
+        &[
+            ("trefoil a2a call http://127.0.0.1:8000 \"what changed?\"", "Send it a message"),
+            ("trefoil a2a call http://127.0.0.1:8000 --task ID yes", "Answer what it asks"),
+        ],
+    ),
+    ("a2a card", &[("trefoil a2a card http://127.0.0.1:8000", "See what it is and offers")]),
     (
         "acp",
         &[("trefoil acp", "What an editor starts"), ("trefoil acp --attach http://127.0.0.1:4096", "Work on a server")],
@@ -220,7 +229,7 @@ pub fn command(columns: usize) -> Command {
 /// Adds usage, examples and exit codes to a command and all its subcommands.
 fn decorate(command: Command, path: &str, width: usize) -> Command {
     let mut after = examples(path, width);
-    if matches!(path, "run" | "acp-client") {
+    if matches!(path, "run" | "acp-client" | "a2a call") {
         after += &format!("\n{}", exit_codes(width));
     }
     let usage = command.clone().render_usage().to_string();

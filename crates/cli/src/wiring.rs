@@ -4,6 +4,7 @@
 //! and its allocator.
 
 pub mod a2a;
+pub mod agents;
 mod interrupt;
 mod invocation;
 pub mod log;
@@ -93,7 +94,8 @@ fn open_with(
         scripts,
         question_tool,
         careful,
-        runners: HashMap::from([("acp".to_owned(), acp)]),
+        runners: HashMap::from([("acp".to_owned(), acp), ("a2a".to_owned(), agents::runner(invocation))]),
+        tools: agents::tools(invocation),
         version: version.to_owned(),
     })?;
     Ok(LocalEngine { engine, store })

@@ -258,8 +258,9 @@ impl Host for Client {
         Box::pin(async move {
             self.require_trefoil("Listing turns").await?;
             let request = self.session_request(Method::GET, session, &["turn"]).await?;
-            let ListTurns { ended, before, limit } = query;
-            request.query_opt("ended", ended).query_opt("before", before).query_opt("limit", limit).fetch().await
+            let ListTurns { ended, current, before, limit } = query;
+            let request = request.query_opt("ended", ended).query_opt("current", current.then_some(true));
+            request.query_opt("before", before).query_opt("limit", limit).fetch().await
         })
     }
 

@@ -247,7 +247,8 @@ struct SecretRestorer {
     before: Json,
     masked: Json,
     put: Json,
-    /// The change with another value for each mask, then masked again: where it is equal, the mask stands for a secret.
+    /// The change with another value in place of each mask, masked again: where that value is masked too, the place holds
+    /// a secret, so the mask stood for one.
     probed: Json,
 }
 

@@ -2,9 +2,9 @@
 //! AGENTS.md, and the resulting providers.
 //!
 //! Invariants: it reads files, but neither the environment nor the current directory (both come in as [`Inputs`]). It
-//! never fails: what is wrong becomes a [`Problem`], and the rest works. What a repository configures and what
-//! executes, redirects, reveals or loosens something has no effect until the user trusts that content, and is listed in
-//! [`LoadedConfig::untrusted`] until then. It fails closed: what an untrusted repository asks for or denies, and what
+//! never fails: what is wrong becomes a [`Problem`], and the rest works. Whatever in a repository's configuration
+//! executes, redirects, reveals or loosens something has no effect until the user trusts that content; until then it is
+//! listed in [`LoadedConfig::untrusted`]. It fails closed: what an untrusted repository asks for or denies, and what
 //! an unreadable file or a mistyped key may have denied, goes to [`Config::tighten`], and an unreadable rule counts as
 //! `ask`.
 

@@ -74,7 +74,7 @@ pub(crate) const INERT: &[&str] = &[
 pub(crate) const OWN_KEYS: &[&str] = &["a2a", "ask", "env", "session", "subagents", "websearch"];
 
 /// Keys of an agent that only Trefoil has. OpenCode would pass them on to the agent's provider.
-pub(crate) const OWN_AGENT_KEYS: &[&str] = &["acp", "budget", "isolation", "only"];
+pub(crate) const OWN_AGENT_KEYS: &[&str] = &["a2a", "acp", "budget", "isolation", "only"];
 
 /// The actions of a permission rule.
 pub(crate) const ACTIONS: &[&str] = &["allow", "ask", "deny"];
@@ -94,6 +94,7 @@ pub(crate) const PERMISSIONS: &[&str] = &[
     "question",
     "webfetch",
     "websearch",
+    "a2a_call",
     "lsp",
     "doom_loop",
     "skill",

@@ -1,6 +1,6 @@
 //! Who may do what. Every call with a session id passes [`Engine::check`].
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::{Caller, HostError, SessionId, WatchItem};
@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use crate::error::store_error;
 use crate::{Engine, Inner};
 
-/// The most sessions whose owner a watch remembers.
+/// The most sessions of which a watch remembers whether its caller sees them.
 const REMEMBERED_SESSIONS_MAX: usize = 1024;
 
 /// What a caller needs for a call.
@@ -56,24 +56,10 @@ impl Engine {
         self.inner.may_access(&self.caller, id)
     }
 
-    /// Keeps the items of sessions that the caller sees.
-    pub(crate) fn only_accessible<T>(
-        &self,
-        items: Vec<T>,
-        session: impl Fn(&T) -> &SessionId,
-    ) -> Result<Vec<T>, HostError> {
-        if self.caller.identity.is_none() {
-            return Ok(items);
-        }
-        let mut kept = Vec::new();
-        for item in items {
-            match self.inner.may_access(&self.caller, session(&item)) {
-                Ok(()) => kept.push(item),
-                Err(HostError::NotFound { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(kept)
+    /// Whose sessions the caller's lists show; `None` if all of them. Lists filter in the store, so that a page is full
+    /// whenever there is more.
+    pub(crate) fn listed_owner(&self) -> Option<String> {
+        self.caller.identity.clone()
     }
 
     /// Keeps the events of sessions that the caller sees, and those of no session.
@@ -81,30 +67,49 @@ impl Engine {
         &self,
         events: BoxStream<'static, WatchItem>,
     ) -> BoxStream<'static, WatchItem> {
-        if self.caller.identity.is_none() {
-            return events;
-        }
-        let (inner, caller) = (self.inner.clone(), self.caller.clone());
-        // Whoever reads late finds no row of a session that was deleted since. Its deletion names its owner.
-        let mut known = HashSet::new();
-        let mut keep = move |item: &WatchItem| {
-            let WatchItem::Frame(frame) = item else { return true };
-            let Some(session) = &frame.session else { return true };
-            if known.contains(session)
-                || (frame.owner.is_some() && frame.owner.as_deref() == caller.identity.as_deref())
-            {
-                return true;
-            }
-            let accessible = inner.may_access(&caller, session).is_ok();
-            if accessible {
-                if known.len() >= REMEMBERED_SESSIONS_MAX {
-                    known.clear();
+        let Some(identity) = self.caller.identity.clone() else { return events };
+        let mut filter = EventFilter { inner: self.inner.clone(), identity, remembered: HashMap::new() };
+        events.filter(move |item| std::future::ready(filter.admits(item))).boxed()
+    }
+}
+
+/// Decides which events a caller with an identity sees.
+///
+/// A stored event says who owns its session, also when the session is gone; until a sweep removes its content, a late
+/// reader gets it like everybody else. Two kinds of events do not say it, and for them the session's row is read: those
+/// that are not stored, such as growing text, and those that versions before schema 13 stored. So of a session that was
+/// deleted since, events of such a version are missing; its deletion is not.
+struct EventFilter {
+    inner: Arc<Inner>,
+    identity: String,
+    /// Whether the caller sees a session. Thousands of events may be about the same one, and growing text of a session
+    /// goes on for a moment after it is deleted, when its row says nothing any more.
+    remembered: HashMap<SessionId, bool>,
+}
+
+impl EventFilter {
+    fn admits(&mut self, item: &WatchItem) -> bool {
+        let WatchItem::Frame(frame) = item else { return true };
+        let Some(session) = &frame.session else { return true };
+        let known = self.remembered.get(session).copied();
+        let admitted = match (&frame.owner, known) {
+            (Some(owner), _) => **owner == *self.identity,
+            (None, Some(known)) => return known,
+            (None, None) => match self.inner.store.session_owner(session) {
+                Ok(owner) => owner.as_ref() == Some(&self.identity),
+                Err(error) => {
+                    tracing::warn!(%error, %session, "an event is left out, because the owner of its session is unknown");
+                    return false;
                 }
-                known.insert(session.clone());
-            }
-            accessible
+            },
         };
-        events.filter(move |item| std::future::ready(keep(item))).boxed()
+        if known != Some(admitted) {
+            if self.remembered.len() >= REMEMBERED_SESSIONS_MAX {
+                self.remembered.clear();
+            }
+            self.remembered.insert(session.clone(), admitted);
+        }
+        admitted
     }
 }
 

@@ -250,6 +250,12 @@ pub(crate) fn settle_permission(batch: &mut Batch, ask: &PermissionRequest, repl
     batch.answer_if_open(ask.id.as_str(), &serde_json::json!(reply), replied_event(ask, reply));
 }
 
+/// Dismisses a question, unless it was already answered.
+pub(crate) fn dismiss_question(batch: &mut Batch, ask: &api::QuestionRequest) {
+    let event = EventBody::QuestionRejected { session_id: ask.session_id.clone(), request_id: ask.id.clone() };
+    batch.answer_if_open(ask.id.as_str(), &serde_json::json!({ "answers": null }), event);
+}
+
 fn replied_event(ask: &PermissionRequest, reply: &PermissionReply) -> EventBody {
     EventBody::PermissionReplied { session_id: ask.session_id.clone(), request_id: ask.id.clone(), reply: reply.reply }
 }

@@ -38,7 +38,8 @@ impl Engine {
     }
 
     fn asks_of(&self, scope: &Scope) -> AskFilter {
-        AskFilter { project: Some(self.at(scope).project.id.clone()), ..AskFilter::default() }
+        let project = Some(self.at(scope).project.id.clone());
+        AskFilter { project, owner: self.listed_owner(), ..AskFilter::default() }
     }
 
     fn bring_servers(
@@ -83,7 +84,7 @@ impl Host for Engine {
     }
 
     fn sessions<'a>(&'a self, scope: &'a Scope, query: ListSessions) -> HostFuture<'a, Vec<Session>> {
-        Box::pin(async { self.only_accessible(self.inner.list(scope, query).await?, |session| &session.id) })
+        Box::pin(async { self.inner.list(&self.caller, scope, query).await })
     }
 
     fn update_session<'a>(&'a self, id: &'a SessionId, change: UpdateSession) -> HostFuture<'a, Session> {
@@ -160,8 +161,9 @@ impl Host for Engine {
 
     fn statuses<'a>(&'a self, _: &'a Scope) -> HostFuture<'a, IndexMap<SessionId, SessionStatus>> {
         Box::pin(async {
-            let statuses = self.inner.store.statuses().map_err(store_error)?;
-            Ok(self.only_accessible(statuses, |(id, _)| id)?.into_iter().collect())
+            let store = &self.inner.store;
+            let statuses = self.listed_owner().map_or_else(|| store.statuses(), |owner| store.statuses_of(&owner));
+            Ok(statuses.map_err(store_error)?.into_iter().collect())
         })
     }
 
@@ -389,10 +391,7 @@ impl Host for Engine {
     }
 
     fn permissions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<PermissionRequest>> {
-        Box::pin(async {
-            let pending = self.inner.store.permissions(&self.asks_of(scope)).map_err(store_error)?;
-            self.only_accessible(pending, |request| &request.session_id)
-        })
+        Box::pin(async { self.inner.store.permissions(&self.asks_of(scope)).map_err(store_error) })
     }
 
     fn reply_permission<'a>(&'a self, id: &'a PermissionId, reply: PermissionReply) -> HostFuture<'a, ()> {
@@ -403,10 +402,7 @@ impl Host for Engine {
     }
 
     fn questions<'a>(&'a self, scope: &'a Scope) -> HostFuture<'a, Vec<QuestionRequest>> {
-        Box::pin(async {
-            let pending = self.inner.store.questions(&self.asks_of(scope)).map_err(store_error)?;
-            self.only_accessible(pending, |request| &request.session_id)
-        })
+        Box::pin(async { self.inner.store.questions(&self.asks_of(scope)).map_err(store_error) })
     }
 
     fn reply_question<'a>(&'a self, id: &'a QuestionId, answers: Option<Vec<Vec<String>>>) -> HostFuture<'a, ()> {

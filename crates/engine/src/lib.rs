@@ -90,6 +90,8 @@ pub struct Options {
     pub careful: bool,
     /// The runners of remote agents, by their configuration key.
     pub runners: HashMap<String, Arc<dyn Runner>>,
+    /// Tools in addition to the built-in ones. They replace no built-in tool.
+    pub tools: Vec<Arc<dyn tools::Tool>>,
     /// The version written into new sessions.
     pub version: String,
 }
@@ -107,6 +109,7 @@ pub(crate) struct Settings {
     pub(crate) inputs: config::Inputs,
     pub(crate) scripts: IndexMap<String, Arc<Script>>,
     pub(crate) runners: HashMap<String, Arc<dyn Runner>>,
+    pub(crate) tools: Vec<Arc<dyn tools::Tool>>,
     pub(crate) question_tool: bool,
     pub(crate) careful: bool,
     pub(crate) version: String,
@@ -146,6 +149,7 @@ impl Engine {
                 inputs: options.inputs,
                 scripts: options.scripts,
                 runners: options.runners,
+                tools: options.tools,
                 question_tool: options.question_tool,
                 careful: options.careful,
                 version: options.version,
@@ -180,11 +184,14 @@ impl Engine {
 
     /// Like [`api::Host::sessions`], but returns a JSON array of the stored rows without parsing them.
     pub async fn sessions_json(&self, scope: &Scope, query: api::ListSessions) -> Result<String, api::HostError> {
-        if self.caller.identity.is_none() {
-            return self.inner.list_json(scope, query).await;
-        }
-        let sessions = self.only_accessible(self.inner.list(scope, query).await?, |session| &session.id)?;
-        serde_json::to_string(&sessions).map_err(|error| api::HostError::Failed(error.to_string()))
+        self.inner.list_json(&self.caller, scope, query).await
+    }
+
+    /// Like [`api::Host::tree`], but returns JSON. A tree of a thousand sessions is many small pieces of memory, so it is
+    /// written and freed on the thread that read it.
+    pub async fn tree_json(&self, id: &SessionId) -> Result<Vec<u8>, api::HostError> {
+        self.check(id, access::Right::Read)?;
+        self.inner.tree_json(id).await
     }
 
     /// The process runner.

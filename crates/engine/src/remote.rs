@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use api::{
     Json, JsonMap, Message, MessageError, MessageId, ModelRef, Part, PermissionReply, PermissionReplyKind, PromptPart,
-    RunnerEnd, RunnerError, RunnerJob, SessionId, SessionStatus, TextData, ToolPart, Usd, UserMessage,
+    RunnerEnd, RunnerError, RunnerJob, SessionId, SessionStatus, TextData, ToolPart, ToolRef, Usd, UserMessage,
 };
 use serde::{Deserialize, Serialize};
 use store::{AskFilter, Batch, Reservation, Store, StoreError};
@@ -202,9 +202,13 @@ async fn wait_for_end(
 /// Rejects open requests that nobody waits for: those of a call, or those left by a crash.
 async fn reject_open_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreError> {
     let filter = AskFilter { session: Some(turn.session_id.clone()), ..AskFilter::default() };
+    let is_meant =
+        |tool: &Option<ToolRef>| call.is_none_or(|call| tool.as_ref().is_some_and(|tool| tool.call_id == call));
     let mut open = turn.store().permissions(&filter)?;
-    open.retain(|ask| call.is_none_or(|call| ask.tool.as_ref().is_some_and(|tool| tool.call_id == call)));
-    if open.is_empty() {
+    open.retain(|ask| is_meant(&ask.tool));
+    let mut questions = turn.store().questions(&filter)?;
+    questions.retain(|ask| is_meant(&ask.tool));
+    if open.is_empty() && questions.is_empty() {
         return Ok(());
     }
     let mut batch = turn.batch();
@@ -214,6 +218,9 @@ async fn reject_open_asks(turn: &Turn, call: Option<&str>) -> Result<(), StoreEr
             &ask,
             &PermissionReply { reply: PermissionReplyKind::Reject, message: None },
         );
+    }
+    for ask in questions {
+        ask::dismiss_question(&mut batch, &ask);
     }
     turn.commit(batch).await.map(drop)
 }

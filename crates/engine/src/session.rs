@@ -122,8 +122,13 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) async fn list(&self, scope: &Scope, query: ListSessions) -> Result<Vec<Session>, HostError> {
-        let query = self.session_query(scope, query);
+    pub(crate) async fn list(
+        &self,
+        caller: &Caller,
+        scope: &Scope,
+        query: ListSessions,
+    ) -> Result<Vec<Session>, HostError> {
+        let query = self.session_query(caller, scope, query);
         let is_short = query.is_short();
         let read = move |store: &Store| store.sessions(&query);
         let sessions = if is_short { read(&self.store) } else { self.store.long_read(read).await };
@@ -131,18 +136,23 @@ impl Inner {
     }
 
     /// Like [`list`](Self::list), as a JSON array of the stored rows, which are not parsed.
-    pub(crate) async fn list_json(&self, scope: &Scope, query: ListSessions) -> Result<String, HostError> {
-        let query = self.session_query(scope, query);
+    pub(crate) async fn list_json(
+        &self,
+        caller: &Caller,
+        scope: &Scope,
+        query: ListSessions,
+    ) -> Result<String, HostError> {
+        let query = self.session_query(caller, scope, query);
         let is_short = query.is_short();
         let read = move |store: &Store| store.sessions_json(&query).map(|rows| format!("[{}]", rows.join(",")));
         let sessions = if is_short { read(&self.store) } else { self.store.long_read(read).await };
         sessions.map_err(store_error)
     }
 
-    /// The store query of a list, also for callers that want rows without parsing them.
-    pub(crate) fn session_query(&self, scope: &Scope, query: ListSessions) -> SessionQuery {
+    fn session_query(&self, caller: &Caller, scope: &Scope, query: ListSessions) -> SessionQuery {
         let instance = (!query.everywhere).then(|| self.instance(scope.directory.as_ref()));
         SessionQuery {
+            owner: caller.identity.clone(),
             project: instance.as_ref().filter(|_| !query.directory_only).map(|i| i.project.id.clone()),
             directory: query.directory_only.then(|| scope.directory.clone()),
             roots: query.roots,

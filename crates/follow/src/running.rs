@@ -1,9 +1,6 @@
 //! What runs in a session, whoever began it.
 
-use api::{Host, HostError, ListTurns, Scope, SessionId, SessionStatus, TurnId, TurnState};
-
-/// The most turns that are looked at: those of a session that have not ended.
-const MAX_TURNS: usize = 100;
+use api::{Host, HostError, ListTurns, Scope, SessionId, SessionStatus, TurnId};
 
 /// A turn that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,9 +18,7 @@ pub async fn running(host: &dyn Host, scope: &Scope, session: &SessionId) -> Res
         let is_busy = statuses.get(session).is_some_and(|status| *status != SessionStatus::Idle);
         return Ok(is_busy.then_some(Running::Unnamed));
     }
-    let query = ListTurns { ended: Some(false), before: None, limit: Some(MAX_TURNS) };
-    // The newest comes first.
-    let open = host.turns(session, query).await?.turns;
-    let current = open.iter().find(|turn| turn.state != TurnState::Queued).or(open.last());
-    Ok(current.map(|turn| Running::Turn(turn.id.clone())))
+    let query = ListTurns { current: true, ended: Some(false), limit: Some(1), ..ListTurns::default() };
+    let turns = host.turns(session, query).await?.turns;
+    Ok(turns.into_iter().next().map(|turn| Running::Turn(turn.id)))
 }

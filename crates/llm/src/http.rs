@@ -130,7 +130,7 @@ fn address(base_url: &str, path: &str) -> Result<Url, LlmError> {
     };
     let mut url = Url::parse(base_url.trim()).map_err(|error| wrong(&error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(wrong("only http and https are spoken"));
+        return Err(wrong("only http and https are supported"));
     }
     let base = url.path().trim_end_matches('/').to_owned();
     if !base.ends_with(path) {

@@ -1,5 +1,5 @@
-//! Installs other programs that Trefoil is tested and compared with: OpenCode, its SDK, those of ACP, MCP servers and
-//! Codex from npm, Schemathesis and ACP's SDK from PyPI. Without dependencies, because `xtask` builds it before
+//! Installs other programs that Trefoil is tested and compared with: OpenCode, its SDK, those of ACP and A2A, MCP servers,
+//! Codex and the core of Gemini CLI from npm, Schemathesis, opencode-a2a and the SDKs of ACP and A2A from PyPI. Without dependencies, because `xtask` builds it before
 //! everything else.
 
 mod port;
@@ -35,12 +35,19 @@ pub fn packages(target: &Path) -> Result<PathBuf> {
     let sources = sources();
     // Held until the end: several tests may start the installation concurrently.
     let _lock = lock(&folder)?;
-    for file in std::fs::read_dir(&sources)? {
-        let file = file?.path();
-        if file.extension().is_some_and(|extension| extension == "mjs") {
-            copy(&file, &folder)?;
-        }
-    }
+    copy_scripts(&sources, &folder)?;
+    npm(&folder, &sources)?;
+    Ok(folder)
+}
+
+/// Installs the core of Gemini CLI below the target folder if necessary; returns the folder, which also contains the script
+/// that imports it.
+pub fn gemini_cli_core(target: &Path) -> Result<PathBuf> {
+    let folder = target.join("gemini-cli-core");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/gemini-cli-core");
+    let _lock = lock(&folder)?;
+    copy_scripts(&sources, &folder)?;
+    copy(&self::sources().join("a2a-common.mjs"), &folder)?;
     npm(&folder, &sources)?;
     Ok(folder)
 }
@@ -96,6 +103,22 @@ pub fn acp_python(target: &Path) -> Result<PathBuf> {
     Ok(python(&target.join("acp-python"), "acp-requirements.txt")?.join("python"))
 }
 
+/// Installs the Python SDK of A2A 1.0, google-adk and agent-framework-a2a below the target folder if necessary; returns the
+/// Python interpreter that has them.
+pub fn a2a_python(target: &Path) -> Result<PathBuf> {
+    Ok(python(&target.join("a2a-python"), "a2a-requirements.txt")?.join("python"))
+}
+
+/// The same with the last SDK of A2A 0.3.
+pub fn a2a_python_03(target: &Path) -> Result<PathBuf> {
+    Ok(python(&target.join("a2a-python-03"), "a2a-requirements-03.txt")?.join("python"))
+}
+
+/// Installs opencode-a2a below the target folder if necessary; returns the path of its program.
+pub fn opencode_a2a(target: &Path) -> Result<PathBuf> {
+    Ok(python(&target.join("opencode-a2a"), "opencode-a2a-requirements.txt")?.join("opencode-a2a"))
+}
+
 /// Installs a requirements list into a folder if necessary; returns the folder of its programs.
 fn python(folder: &Path, list: &str) -> Result<PathBuf> {
     let list = sources().join(list);
@@ -137,6 +160,17 @@ fn run(mut command: Command, advice: &str) -> Result<()> {
     let status =
         status.map_err(|error| Error::new(error.kind(), format!("{name} cannot be run: {error}; {advice}")))?;
     if status.success() { Ok(()) } else { Err(Error::other(format!("{command:?} failed: {status}; {advice}"))) }
+}
+
+/// Copies the scripts of a folder, so that they find the packages beside them.
+fn copy_scripts(sources: &Path, folder: &Path) -> Result<()> {
+    for file in std::fs::read_dir(sources)? {
+        let file = file?.path();
+        if file.extension().is_some_and(|extension| extension == "mjs") {
+            copy(&file, folder)?;
+        }
+    }
+    Ok(())
 }
 
 /// Copies a file if it differs; an unchanged one that another test may be reading is left alone.

@@ -3,21 +3,23 @@
 use std::sync::Arc;
 
 use api::{
-    Approval, ApprovalId, Budget, Cursor, Event, EventBody, FileVersion, Json, Message, MessageError, MessageId, Part,
-    PartId, PermissionRequest, Project, QuestionRequest, Session, SessionId, SessionStatus, Timestamp, Todo, ToolState,
-    TurnId, TurnState, Usage,
+    Cursor, Event, EventBody, FileVersion, Message, MessageId, Part, PartId, Project, Session, SessionId,
+    SessionStatus, Timestamp, Todo, ToolState,
 };
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::budget::{BudgetExceeded, Reservation};
+use crate::ask::AskOp;
+use crate::budget::{BudgetExceeded, LedgerOp};
 use crate::feed::text;
 use crate::hold::HoldOp;
 use crate::lease::{AcquireOutcome, Lease};
+use crate::record::RecordOp;
 use crate::session_change::SessionChange;
 use crate::shared::SharedText;
 use crate::task::TaskOp;
+use crate::turn::TurnOp;
 use crate::worktree::WorktreeRow;
 
 /// The most changes in a batch that its caller may commit inline.
@@ -68,28 +70,6 @@ pub struct CommitOutcome {
     pub more_turns: bool,
 }
 
-/// The kind of an ask.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AskKind {
-    /// A permission request.
-    Permission,
-    /// A question from the agent.
-    Question,
-}
-
-impl AskKind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Permission => "permission",
-            Self::Question => "question",
-        }
-    }
-
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        [Self::Permission, Self::Question].into_iter().find(|kind| kind.name() == name)
-    }
-}
-
 /// A session's row: its JSON and the columns used in queries.
 #[derive(Debug)]
 pub(crate) struct SessionRow {
@@ -122,32 +102,6 @@ impl SessionRow {
     }
 }
 
-/// A prompt for the inbox.
-#[derive(Debug)]
-pub(crate) struct EnqueuedPrompt {
-    pub session: SessionId,
-    pub message: MessageId,
-    pub data: Option<String>,
-    pub caller: Option<String>,
-    /// Set if the prompt is a turn of its own and becomes a message only when that begins.
-    pub input: Option<String>,
-}
-
-/// How a turn ended.
-#[derive(Debug, Clone)]
-pub struct TurnEnd {
-    /// The session.
-    pub session: SessionId,
-    /// The turn.
-    pub number: u64,
-    /// Whether it was cancelled. Otherwise it failed if its last answer did.
-    pub is_cancelled: bool,
-    /// Its last answer.
-    pub answer: Option<MessageId>,
-    /// Why it failed, if it has no answer that says so.
-    pub error: Option<MessageError>,
-}
-
 /// One change of a batch. The caller's thread serializes the JSON, so that the writer only writes.
 #[derive(Debug)]
 pub(crate) enum Op {
@@ -177,11 +131,6 @@ pub(crate) enum Op {
         open: bool,
         insert: bool,
     },
-    /// An answer of a turn ended. Holds the JSON of its error, if any.
-    AnswerEnded {
-        session: SessionId,
-        error: Option<String>,
-    },
     DeleteMessage(MessageId),
     Part {
         id: PartId,
@@ -198,19 +147,6 @@ pub(crate) enum Op {
         length: usize,
     },
     Share(SharedText),
-    Enqueue(Box<EnqueuedPrompt>),
-    BeginTurn {
-        session: SessionId,
-        number: Option<u64>,
-        is_joinable: bool,
-    },
-    SuspendTurn {
-        session: SessionId,
-        number: u64,
-    },
-    EndTurn(Box<TurnEnd>),
-    CancelQueued(TurnId),
-    TurnEvent(SessionId, TurnState),
     SessionData {
         session: SessionId,
         data: String,
@@ -219,32 +155,6 @@ pub(crate) enum Op {
         session: SessionId,
         owner: String,
     },
-    Promote {
-        queued: MessageId,
-        message: MessageId,
-    },
-    Dequeue(MessageId),
-    CountAttempt(MessageId),
-    Ask {
-        id: String,
-        session: SessionId,
-        kind: AskKind,
-        /// The tool call that asks.
-        call: Option<String>,
-        json: String,
-    },
-    Answer {
-        id: String,
-        reply: String,
-    },
-    AnswerIfOpen {
-        id: String,
-        reply: String,
-        event: Arc<Event>,
-        json: Bytes,
-    },
-    Approve(Approval),
-    Revoke(Option<ApprovalId>),
     Todos {
         session: SessionId,
         json: String,
@@ -253,27 +163,7 @@ pub(crate) enum Op {
         id: String,
         json: String,
     },
-    Record {
-        namespace: String,
-        key: String,
-        value: Option<String>,
-        expect: Option<u64>,
-        expires: Option<Timestamp>,
-    },
-    RecordIfChanged {
-        namespace: String,
-        key: String,
-        value: String,
-    },
     Release(Lease),
-    Usage {
-        session: SessionId,
-        used: Box<Usage>,
-    },
-    ChangedFile {
-        session: SessionId,
-        file: String,
-    },
     FileVersion {
         session: SessionId,
         path: String,
@@ -283,16 +173,10 @@ pub(crate) enum Op {
         from: SessionId,
         to: SessionId,
     },
-    Reserve(Box<Reservation>),
-    Spend {
-        id: String,
-        used: Box<Usage>,
-    },
-    Budget {
-        session: SessionId,
-        budget: Option<Budget>,
-        is_additional: bool,
-    },
+    Turn(TurnOp),
+    Ask(Box<AskOp>),
+    Record(Box<RecordOp>),
+    Ledger(LedgerOp),
     Hold(Box<HoldOp>),
     Task(Box<TaskOp>),
     Worktree {
@@ -472,7 +356,7 @@ impl Batch {
         }
         if let Some(answer) = message.as_assistant().filter(|answer| answer.time.completed.is_some()) {
             let error = answer.error.as_ref().and_then(|error| self.json(error));
-            self.ops.push(Op::AnswerEnded { session, error });
+            self.ops.push(Op::Turn(TurnOp::AnswerEnded { session, error }));
         }
     }
 
@@ -537,148 +421,6 @@ impl Batch {
         }
     }
 
-    /// Adds a message to its session's inbox: it joins the turn that runs or is about to, or begins the next one. Does
-    /// nothing if it is already there. Call this before the message itself is written, which then belongs to that turn.
-    pub fn enqueue(&mut self, session: &SessionId, message: &MessageId) {
-        self.enqueue_prompt(session, message, None, None, None);
-    }
-
-    /// Like [`enqueue`](Self::enqueue), with data for the inbox row
-    /// ([`InboxEntry::data`](crate::InboxEntry::data) is its hash) and the caller that sent the prompt.
-    pub fn enqueue_with(&mut self, session: &SessionId, message: &MessageId, data: &SharedText, caller: Option<&str>) {
-        self.ops.push(Op::Share(data.clone()));
-        self.enqueue_prompt(session, message, Some(data.hash().to_owned()), caller, None);
-    }
-
-    /// Like [`enqueue`](Self::enqueue), with the data of another inbox row, which still exists.
-    pub fn enqueue_like(&mut self, session: &SessionId, message: &MessageId, data: String) {
-        self.enqueue_prompt(session, message, Some(data), None, None);
-    }
-
-    /// Adds a prompt to its session's inbox as a turn of its own, after all others. It is not a message yet: when its
-    /// turn begins, [`promote`](Self::promote) replaces it by one.
-    pub fn queue(
-        &mut self,
-        session: &SessionId,
-        message: &MessageId,
-        input: &Json,
-        data: &SharedText,
-        caller: Option<&str>,
-    ) {
-        self.ops.push(Op::Share(data.clone()));
-        self.enqueue_prompt(session, message, Some(data.hash().to_owned()), caller, Some(input.to_string()));
-    }
-
-    fn enqueue_prompt(
-        &mut self,
-        session: &SessionId,
-        message: &MessageId,
-        data: Option<String>,
-        caller: Option<&str>,
-        input: Option<String>,
-    ) {
-        let (session, message, caller) = (session.clone(), message.clone(), caller.map(str::to_owned));
-        self.ops.push(Op::Enqueue(Box::new(EnqueuedPrompt { session, message, data, caller, input })));
-    }
-
-    /// Replaces a queued prompt in the inbox by the message that it becomes. Call this before the message is written.
-    pub fn promote(&mut self, queued: &MessageId, message: &MessageId) {
-        self.ops.push(Op::Promote { queued: queued.clone(), message: message.clone() });
-    }
-
-    /// Marks a turn as running. Without a number a new one begins, which no prompt asked for.
-    pub fn begin_turn(&mut self, session: &SessionId, number: Option<u64>) {
-        self.ops.push(Op::BeginTurn { session: session.clone(), number, is_joinable: true });
-    }
-
-    /// Begins a new turn that takes in no prompts: those that come meanwhile wait for the next one.
-    pub fn begin_closed_turn(&mut self, session: &SessionId) {
-        self.ops.push(Op::BeginTurn { session: session.clone(), number: None, is_joinable: false });
-    }
-
-    /// Marks a turn that stops before its end, to be resumed later.
-    pub fn suspend_turn(&mut self, session: &SessionId, number: u64) {
-        self.ops.push(Op::SuspendTurn { session: session.clone(), number });
-    }
-
-    /// Ends a turn. If one of its prompts is still in the inbox, nothing from here on is written, and
-    /// [`CommitOutcome::turn_continues`] is set.
-    pub fn end_turn(&mut self, end: TurnEnd) {
-        self.ops.push(Op::EndTurn(Box::new(end)));
-    }
-
-    /// Appends a `session.turn` about the turn that an earlier change of the batch queued or cancelled.
-    pub fn turn_event(&mut self, session: &SessionId, state: TurnState) {
-        self.ops.push(Op::TurnEvent(session.clone(), state));
-    }
-
-    /// Cancels a queued turn. The whole batch fails with [`StoreError::NotQueued`](crate::StoreError::NotQueued) if it
-    /// has begun.
-    pub fn cancel_queued(&mut self, turn: &TurnId) {
-        self.ops.push(Op::CancelQueued(turn.clone()));
-    }
-
-    /// Removes a message from the inbox.
-    pub fn dequeue(&mut self, message: &MessageId) {
-        self.ops.push(Op::Dequeue(message.clone()));
-    }
-
-    /// Counts another attempt to run an inbox message.
-    pub fn count_attempt(&mut self, message: &MessageId) {
-        self.ops.push(Op::CountAttempt(message.clone()));
-    }
-
-    /// Writes a permission request that is waiting for a reply.
-    pub fn permission(&mut self, ask: &PermissionRequest) {
-        if let Some(json) = self.json(ask) {
-            let (id, session) = (ask.id.to_string(), ask.session_id.clone());
-            let call = ask.tool.as_ref().map(|tool| tool.call_id.clone());
-            self.ops.push(Op::Ask { id, session, kind: AskKind::Permission, call, json });
-        }
-    }
-
-    /// Writes a question that is waiting for a reply.
-    pub fn question(&mut self, ask: &QuestionRequest) {
-        if let Some(json) = self.json(ask) {
-            let (id, session) = (ask.id.to_string(), ask.session_id.clone());
-            let call = ask.tool.as_ref().map(|tool| tool.call_id.clone());
-            self.ops.push(Op::Ask { id, session, kind: AskKind::Question, call, json });
-        }
-    }
-
-    /// Answers an ask. The whole batch fails with [`StoreError::NotOpen`](crate::StoreError::NotOpen) if it is not
-    /// open.
-    pub fn answer(&mut self, id: &str, reply: &Json) {
-        self.ops.push(Op::Answer { id: id.to_owned(), reply: reply.to_string() });
-    }
-
-    /// Answers an ask if it is still open, and only then appends the event. For asks resolved as a side effect, where
-    /// another reply may have come first.
-    pub fn answer_if_open(&mut self, id: &str, reply: &Json, event: EventBody) {
-        let event = Arc::new(Event::new(event));
-        if let Some(json) = self.json(&event) {
-            let (id, reply) = (id.to_owned(), reply.to_string());
-            self.ops.push(Op::AnswerIfOpen { id, reply, event, json: Bytes::from(json) });
-        }
-    }
-
-    /// Allows a permission for a pattern in a directory from now on.
-    pub fn approve(&mut self, directory: &str, permission: &str, pattern: &str) {
-        self.ops.push(Op::Approve(Approval {
-            id: ApprovalId::new(),
-            project_id: self.location.project.as_ref().to_owned(),
-            directory: directory.to_owned(),
-            permission: permission.to_owned(),
-            pattern: pattern.to_owned(),
-            created: api::now(),
-        }));
-    }
-
-    /// Revokes an approval, or all of them. Succeeds even if it does not exist.
-    pub fn revoke(&mut self, approval: Option<&ApprovalId>) {
-        self.ops.push(Op::Revoke(approval.cloned()));
-    }
-
     /// Replaces a session's todo list.
     pub fn todos(&mut self, session: &SessionId, todos: &[Todo]) {
         if let Some(json) = self.json(todos) {
@@ -693,20 +435,6 @@ impl Batch {
         }
     }
 
-    /// Writes or deletes a [record](crate::Record). With `expect`, the whole batch fails with
-    /// [`StoreError::Conflict`](crate::StoreError::Conflict) if the record has another version; 0 means that it must
-    /// not exist.
-    pub fn record(&mut self, namespace: &str, key: &str, value: Option<&Json>, expect: Option<u64>) {
-        let (namespace, key) = (namespace.to_owned(), key.to_owned());
-        self.ops.push(Op::Record { namespace, key, value: value.map(Json::to_string), expect, expires: None });
-    }
-
-    /// Like [`record`](Self::record), for a record that counts as missing from `expires` on.
-    pub fn record_until(&mut self, namespace: &str, key: &str, value: &Json, expect: Option<u64>, expires: Timestamp) {
-        let (namespace, key) = (namespace.to_owned(), key.to_owned());
-        self.ops.push(Op::Record { namespace, key, value: Some(value.to_string()), expect, expires: Some(expires) });
-    }
-
     /// Stores data with a session that exists or is written earlier in the batch
     /// ([`Store::session_data`](crate::Store::session_data) is its hash).
     pub fn session_data(&mut self, session: &SessionId, data: &SharedText) {
@@ -719,25 +447,9 @@ impl Batch {
         self.ops.push(Op::SessionOwner { session: session.clone(), owner: owner.to_owned() });
     }
 
-    /// Writes a record unless it already has this value.
-    pub fn record_if_changed(&mut self, namespace: &str, key: &str, value: &Json) {
-        let (namespace, key) = (namespace.to_owned(), key.to_owned());
-        self.ops.push(Op::RecordIfChanged { namespace, key, value: value.to_string() });
-    }
-
     /// Releases a lease. Does nothing if it was lost.
     pub fn release(&mut self, lease: &Lease) {
         self.ops.push(Op::Release(lease.clone()));
-    }
-
-    /// Adds usage to a session's own sum, and to its total and those of all its ancestors.
-    pub fn usage(&mut self, session: &SessionId, used: &Usage) {
-        self.ops.push(Op::Usage { session: session.clone(), used: Box::new(used.clone()) });
-    }
-
-    /// Counts a file that a session changed. Each file counts once per session and once per tree.
-    pub fn count_changed_file(&mut self, session: &SessionId, file: &str) {
-        self.ops.push(Op::ChangedFile { session: session.clone(), file: file.to_owned() });
     }
 
     /// Stores the content of a file as a session last read or wrote it.
@@ -748,30 +460,6 @@ impl Batch {
     /// Copies the hashes of all files that a session knows to its copy. Contents are not copied: they can be large.
     pub fn copy_file_versions(&mut self, from: &SessionId, to: &SessionId) {
         self.ops.push(Op::CopyFileVersions { from: from.clone(), to: to.clone() });
-    }
-
-    /// Reserves budget for a model call that is about to begin. If a budget of the session or an ancestor cannot cover
-    /// the most the call may use, nothing after this in the batch is written, and [`CommitOutcome::budget_exceeded`]
-    /// says why.
-    pub fn reserve(&mut self, call: &Reservation) {
-        self.ops.push(Op::Reserve(Box::new(call.clone())));
-    }
-
-    /// Replaces a reservation by what the ended model call used. Does nothing if it was already replaced, so the first
-    /// report counts.
-    pub fn spend(&mut self, reservation: &str, used: &Usage) {
-        self.ops.push(Op::Spend { id: reservation.to_owned(), used: Box::new(used.clone()) });
-    }
-
-    /// Sets the budget of a session and its descendants, including what they have already used; `None` removes it.
-    /// Seconds count from when a time limit was first set.
-    pub fn budget(&mut self, session: &SessionId, budget: Option<&Budget>) {
-        self.ops.push(Op::Budget { session: session.clone(), budget: budget.copied(), is_additional: false });
-    }
-
-    /// Sets a budget for a session and its descendants on top of what they have already used.
-    pub fn grant(&mut self, session: &SessionId, budget: &Budget) {
-        self.ops.push(Op::Budget { session: session.clone(), budget: Some(*budget), is_additional: true });
     }
 
     /// Whether the batch is quick enough for its caller to commit it inline.
@@ -791,9 +479,9 @@ impl Batch {
     pub(crate) fn invalidates_cache(&self) -> bool {
         let own = |session: &SessionId| self.fence.as_ref().is_some_and(|lease| lease.session == *session);
         let enqueued = |id: &MessageId| {
-            self.ops
-                .iter()
-                .any(|op| matches!(op, Op::Enqueue(prompt) if prompt.message == *id && prompt.input.is_none()))
+            self.ops.iter().any(
+                |op| matches!(op, Op::Turn(TurnOp::Enqueue(prompt)) if prompt.message == *id && prompt.input.is_none()),
+            )
         };
         let inserted = |id: &MessageId| {
             self.ops.iter().any(|op| matches!(op, Op::Message { id: new, insert: true, .. } if new == id))
@@ -803,7 +491,7 @@ impl Batch {
                 !(own(session) || enqueued(message) && inserted(message))
             }
             // These do not name the session, but a turn deletes nothing of other sessions.
-            Op::DeleteMessage(_) | Op::DeletePart(_) | Op::Dequeue(_) => self.fence.is_none(),
+            Op::DeleteMessage(_) | Op::DeletePart(_) | Op::Turn(TurnOp::Dequeue(_)) => self.fence.is_none(),
             Op::DeleteSession(_) => true,
             _ => false,
         })
@@ -812,12 +500,16 @@ impl Batch {
     /// Adds a change. If a row is written twice, its last state takes the first one's position, because new rows are
     /// ordered by their position in the batch. Events are not merged.
     fn push(&mut self, mut op: Op) {
-        // Changes before a reservation, or before the end of a turn, are written even if the rest is not, and a row must not move before the
-        // deletion of a row with the same id.
+        // Changes before a reservation, or before the end of a turn, are written even if the rest is not, and a row must
+        // not move before the deletion of a row with the same id.
         let is_barrier = |op: &Op| {
             matches!(
                 op,
-                Op::Reserve(_) | Op::EndTurn(_) | Op::DeletePart(_) | Op::DeleteMessage(_) | Op::DeleteSession(_)
+                Op::Ledger(LedgerOp::Reserve(_))
+                    | Op::Turn(TurnOp::End(_))
+                    | Op::DeletePart(_)
+                    | Op::DeleteMessage(_)
+                    | Op::DeleteSession(_)
             )
         };
         let barrier = self.ops.iter().rposition(is_barrier).map_or(0, |index| index + 1);

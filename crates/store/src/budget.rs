@@ -1,6 +1,8 @@
-//! What a model call may use, and the budget that it would exceed. The ledger of a back end decides.
+//! What sessions use, what a model call may use, and the budget that it would exceed. The ledger of a back end decides.
 
-use api::{Bound, SessionId, Usage, Usd};
+use api::{Bound, Budget, SessionId, Usage, Usd};
+
+use crate::batch::{Batch, Op};
 
 /// A running model call: the most it may use, and what it costs if it is interrupted.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +53,56 @@ pub struct BudgetExceeded {
     pub reserved: u64,
     /// What the next call may use.
     pub needed: u64,
+}
+
+/// A change of the ledger.
+#[derive(Debug)]
+pub(crate) enum LedgerOp {
+    Usage { session: SessionId, used: Box<Usage> },
+    ChangedFile { session: SessionId, file: String },
+    Reserve(Box<Reservation>),
+    Spend { id: String, used: Box<Usage> },
+    Budget { session: SessionId, budget: Option<Budget>, is_additional: bool },
+}
+
+impl Batch {
+    /// Adds usage to a session's own sum, and to its total and those of all its ancestors.
+    pub fn usage(&mut self, session: &SessionId, used: &Usage) {
+        self.ledger_op(LedgerOp::Usage { session: session.clone(), used: Box::new(used.clone()) });
+    }
+
+    /// Counts a file that a session changed. Each file counts once per session and once per tree.
+    pub fn count_changed_file(&mut self, session: &SessionId, file: &str) {
+        self.ledger_op(LedgerOp::ChangedFile { session: session.clone(), file: file.to_owned() });
+    }
+
+    /// Reserves budget for a model call that is about to begin. If a budget of the session or an ancestor cannot cover
+    /// the most the call may use, nothing after this in the batch is written, and
+    /// [`CommitOutcome::budget_exceeded`](crate::CommitOutcome::budget_exceeded) says why.
+    pub fn reserve(&mut self, call: &Reservation) {
+        self.ledger_op(LedgerOp::Reserve(Box::new(call.clone())));
+    }
+
+    /// Replaces a reservation by what the ended model call used. Does nothing if it was already replaced, so the first
+    /// report counts.
+    pub fn spend(&mut self, reservation: &str, used: &Usage) {
+        self.ledger_op(LedgerOp::Spend { id: reservation.to_owned(), used: Box::new(used.clone()) });
+    }
+
+    /// Sets the budget of a session and its descendants, including what they have already used; `None` removes it.
+    /// Seconds count from when a time limit was first set.
+    pub fn budget(&mut self, session: &SessionId, budget: Option<&Budget>) {
+        self.ledger_op(LedgerOp::Budget { session: session.clone(), budget: budget.copied(), is_additional: false });
+    }
+
+    /// Sets a budget for a session and its descendants on top of what they have already used.
+    pub fn grant(&mut self, session: &SessionId, budget: &Budget) {
+        self.ledger_op(LedgerOp::Budget { session: session.clone(), budget: Some(*budget), is_additional: true });
+    }
+
+    fn ledger_op(&mut self, op: LedgerOp) {
+        self.ops.push(Op::Ledger(op));
+    }
 }
 
 impl std::fmt::Display for BudgetExceeded {

@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test kit fails the test")]
 
+mod a2a_peer;
 mod binary;
 mod mcp;
 mod model;
@@ -21,6 +22,9 @@ mod wait;
 
 use std::time::Duration;
 
+pub use a2a_peer::{
+    A2A_CONTEXT, A2A_TASK, A2aLine, A2aPeer, A2aRequest, broken_stream, event_stream, json_response, open_stream,
+};
 pub use binary::{target_folder, trefoil_bin};
 pub use mcp::mcp_server;
 pub use model::ModelServer;

@@ -138,7 +138,7 @@ fn outside_needs(
     understood
 }
 
-/// A redirect to a file is an edit of it, and one from a file a read, whatever the command.
+/// A redirect to a file edits that file, and a redirect from a file reads it, whatever the command is.
 fn redirect_needs(ctx: &Context, locator: &Locator<'_>, workdir: &Target, input: &Input, parsed: &Parsed) -> Vec<Need> {
     let kinds = [("edit", &parsed.writes), ("read", &parsed.reads)];
     let paths = kinds.into_iter().flat_map(|(permission, paths)| paths.iter().map(move |path| (permission, path)));

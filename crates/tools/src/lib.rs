@@ -11,6 +11,7 @@ mod session;
 mod tool;
 mod web;
 
+pub use self::web::a2a_call::{A2A_CALL, AgentAnswer, AgentClient, AgentRequest, AgentState, a2a_call};
 pub use self::web::websearch::{NO_SEARCH_ENGINE, SearchEndpoint, SearchEngine, WEBSEARCH, websearch};
 pub use files::attachment::{MAX_ATTACHMENT_BYTES, sniff};
 pub use files::diff::unified_diff;

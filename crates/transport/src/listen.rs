@@ -3,6 +3,8 @@
 mod address;
 mod half_open;
 mod limits;
+#[cfg(feature = "http2")]
+mod preface;
 
 use std::convert::Infallible;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -14,8 +16,9 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{Request, Response};
 use futures::FutureExt as _;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixListener};
@@ -57,6 +60,9 @@ pub enum Socket {
 
 /// Answers requests.
 pub trait Handler: Send + Sync + 'static {
+    /// Whether connections may also begin as HTTP/2, without TLS. Needs the feature `http2`.
+    const HTTP2: bool = false;
+
     /// Answers a request of a client that may connect. The request's extensions have its [`ConnectionInfo`].
     fn respond(self: Arc<Self>, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send;
 }
@@ -223,7 +229,7 @@ async fn serve_connection<H: Handler>(
     closing: CancellationToken,
 ) {
     let client = info.client.clone();
-    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let (handler, info, pending) = (handler.clone(), info.clone(), responses.begin());
         async move {
             let client = info.client.clone();
@@ -233,16 +239,65 @@ async fn serve_connection<H: Handler>(
             Ok::<_, Infallible>(response.map(|body| TrackedBody::new(CountedBody::new(body, &client), pending)))
         }
     });
+    #[cfg(feature = "http2")]
+    if H::HTTP2 {
+        let Ok(Ok((is_http2, stream))) = tokio::time::timeout(HEADER_TIMEOUT, preface::is_http2(stream)).await else {
+            return;
+        };
+        return match is_http2 {
+            true => {
+                let connection = http2().serve_connection(TokioIo::new(stream), service);
+                drive(connection, |connection| connection.graceful_shutdown(), &client, &closing).await;
+            }
+            false => serve_http1(stream, service, &client, &closing).await,
+        };
+    }
+    serve_http1(stream, service, &client, &closing).await;
+}
+
+/// The most requests of a connection at the same time.
+#[cfg(feature = "http2")]
+const MAX_HTTP2_STREAMS: u32 = 128;
+/// How often an idle connection is asked whether its client is still there.
+#[cfg(feature = "http2")]
+const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(30);
+
+#[cfg(feature = "http2")]
+fn http2() -> hyper::server::conn::http2::Builder<hyper_util::rt::TokioExecutor> {
+    let mut http = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+    http.timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_HTTP2_STREAMS)
+        .keep_alive_interval(HTTP2_PING_INTERVAL)
+        .keep_alive_timeout(HEADER_TIMEOUT);
+    http
+}
+
+async fn serve_http1<I, S>(stream: I, service: S, client: &ClientBacklog, closing: &CancellationToken)
+where
+    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    S: HttpService<Incoming, Error = Infallible>,
+    S::ResBody: http_body::Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>> + 'static,
+{
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    drive(connection, |connection| connection.graceful_shutdown(), client, closing).await;
+}
+
+/// Serves a connection until it ends, its client is disconnected, or the server stops and the connection with it.
+async fn drive<C: Future<Output = hyper::Result<()>>>(
+    connection: C,
+    shut_down: impl FnOnce(std::pin::Pin<&mut C>),
+    client: &ClientBacklog,
+    closing: &CancellationToken,
+) {
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         // Its waiting bytes go with the connection.
         () = client.disconnected() => return,
         () = closing.cancelled() => {
-            connection.as_mut().graceful_shutdown();
+            shut_down(connection.as_mut());
             connection.await
         }
     };

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_stops_reading_is_cut() {
+    async fn chunks_are_made_no_faster_than_the_client_reads() {
         let client = Backlog::default().add_client();
         let mut body =
             response(futures::stream::repeat(frame(1, "x")), Some(client.clone()), &CancellationToken::new())

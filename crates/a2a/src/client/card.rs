@@ -122,19 +122,43 @@ impl AgentCard {
                 return Ok(Choice { url, dialect, tenant: one.tenant.clone() });
             }
         }
+        Err(self.no_interface(options))
+    }
+
+    /// The interface for methods of extensions, which need JSON-RPC: that choice, or another one of the same line.
+    pub(super) fn choose_rpc(&self, choice: &Choice) -> Option<Choice> {
+        if choice.dialect.transport == Transport::JsonRpc {
+            return Some(choice.clone());
+        }
+        let line = choice.dialect.payload;
+        let is_rpc = |one: &&PeerInterface| one.line == line && one.transport == Transport::JsonRpc;
+        let found = self.interfaces.iter().filter(is_rpc);
+        found.filter_map(|one| Some((one, http_url(one)?))).next().map(|(one, url)| Choice {
+            url,
+            dialect: Dialect { payload: line, errors: line, transport: Transport::JsonRpc },
+            tenant: one.tenant.clone(),
+        })
+    }
+
+    /// Whether it has an extension.
+    pub(crate) fn has(&self, extension: wire::Extension) -> bool {
+        self.extensions.iter().any(|one| wire::Extension::parse(&one.uri) == Some(extension))
+    }
+
+    fn no_interface(&self, options: &ClientOptions) -> ClientError {
         let offered =
             self.interfaces.iter().map(|one| format!("{} {} at {}", transport_name(one.transport), one.line, one.url));
         let offered: Vec<String> = offered.collect();
         let wanted: Vec<&str> = options.transports.iter().copied().map(transport_name).collect();
         let line = options.line.map_or_else(|| "0.3 or 1.0".to_owned(), |line| line.to_string());
-        Err(ClientError::NoInterface {
+        ClientError::NoInterface {
             offered: if offered.is_empty() {
                 "no interface that this client knows".to_owned()
             } else {
                 offered.join(", ")
             },
             wanted: format!("{} in {line}", wanted.join(" or ")),
-        })
+        }
     }
 
     /// The extensions to ask for, as the card names them.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use http::{HeaderName, HeaderValue, Method, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use reqwest::{Client, Response};
 use url::Url;
 use web::{ClientKind, PrivateAddress};
@@ -15,6 +15,9 @@ use super::{ChosenBy, ClientError, ClientOptions};
 const CONNECT: Duration = Duration::from_secs(10);
 /// The kinds of clients that there are: with or without TLS, local or not.
 const MAX_KINDS: usize = 4;
+
+/// The longest ETag that is kept.
+const MAX_ETAG: usize = 1024;
 
 /// Who may be called, and with what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,20 +36,27 @@ pub(super) struct Request {
     pub body: Vec<u8>,
 }
 
+/// A response, read to its end.
+pub(super) struct Fetched {
+    pub status: u16,
+    /// What identifies this version of a document.
+    pub etag: Option<HeaderValue>,
+    pub body: Vec<u8>,
+}
+
 /// The HTTP clients. They follow no redirects.
 #[derive(Debug)]
 pub(super) struct Http {
     options: Arc<ClientOptions>,
     /// For hosts that the user named.
     plain: Mutex<Vec<(ClientKind, Client)>>,
-    /// For all others.
-    guarded: Client,
+    /// For all others. Not needed by most; loading the certificates takes a while.
+    guarded: Mutex<Option<Client>>,
 }
 
 impl Http {
-    pub fn new(options: Arc<ClientOptions>) -> Result<Self, ClientError> {
-        let guarded = options.guard.client().connect_timeout(CONNECT).user_agent(&options.user_agent).build();
-        Ok(Self { guarded: guarded.map_err(|error| no_client(&error))?, plain: Mutex::default(), options })
+    pub fn new(options: Arc<ClientOptions>) -> Self {
+        Self { options, plain: Mutex::default(), guarded: Mutex::default() }
     }
 
     /// How a URL may be called that somebody chose.
@@ -91,7 +101,7 @@ impl Http {
         let response = tokio::time::timeout(timeout, sending.send()).await.map_err(|_| late())?;
         let response = response.map_err(|error| failed(&url, &error))?;
         let status = response.status();
-        if status.is_redirection() {
+        if status.is_redirection() && status != StatusCode::NOT_MODIFIED {
             let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
             let location = location.unwrap_or("another place").to_owned();
             return Err(ClientError::Redirect { url: url.into(), location });
@@ -103,19 +113,20 @@ impl Http {
         Ok(response)
     }
 
-    /// Sends a request and returns the status and the body of the response.
+    /// Sends a request and returns the response.
     pub async fn fetch(
         &self,
         request: Request,
         access: Access,
         timeout: Duration,
         limit: usize,
-    ) -> Result<(u16, Vec<u8>), ClientError> {
+    ) -> Result<Fetched, ClientError> {
         let url = request.url.clone();
         let work = async {
             let response = self.send(request, access, timeout).await?;
             let status = response.status().as_u16();
-            Ok((status, body(&url, response, limit).await?))
+            let etag = response.headers().get(header::ETAG).filter(|etag| etag.len() <= MAX_ETAG).cloned();
+            Ok(Fetched { status, etag, body: body(&url, response, limit).await? })
         };
         let late = |_| ClientError::Timeout { url: url.to_string(), timeout };
         tokio::time::timeout(timeout, work).await.map_err(late)?
@@ -124,7 +135,7 @@ impl Http {
     fn client(&self, url: &Url, access: Access) -> Result<Client, ClientError> {
         if access.guarded {
             self.options.guard.check(url).map_err(|PrivateAddress { host }| ClientError::PrivateHost { host })?;
-            return Ok(self.guarded.clone());
+            return self.guarded();
         }
         let kind = ClientKind::of(url);
         let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,6 +148,17 @@ impl Http {
             plain.remove(0);
         }
         plain.push((kind, client.clone()));
+        Ok(client)
+    }
+
+    fn guarded(&self) -> Result<Client, ClientError> {
+        let mut guarded = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = &*guarded {
+            return Ok(client.clone());
+        }
+        let builder = self.options.guard.client().connect_timeout(CONNECT).user_agent(&self.options.user_agent);
+        let client = builder.build().map_err(|error| no_client(&error))?;
+        *guarded = Some(client.clone());
         Ok(client)
     }
 }

@@ -89,11 +89,19 @@ impl Default for Polling {
     }
 }
 
+/// The shortest wait, whatever is configured: an agent must not be asked in a loop without end.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
+
 impl Polling {
+    /// The first wait.
+    pub(crate) fn first(&self) -> Duration {
+        self.initial_interval.max(MIN_INTERVAL)
+    }
+
     /// The wait after one of this length.
     pub(crate) fn after(&self, interval: Duration) -> Duration {
-        let longer = interval.as_secs_f64() * self.multiplier.max(1.0);
-        Duration::try_from_secs_f64(longer).map_or(self.max_interval, |longer| longer.min(self.max_interval))
+        let longer = Duration::try_from_secs_f64(interval.as_secs_f64() * self.multiplier.max(1.0));
+        longer.unwrap_or(self.max_interval).min(self.max_interval).max(MIN_INTERVAL)
     }
 }
 
@@ -223,12 +231,14 @@ mod tests {
     #[test]
     fn waits_grow_up_to_a_bound() {
         let polling = Polling::default();
-        let waits: Vec<_> = std::iter::successors(Some(polling.initial_interval), |last| Some(polling.after(*last)))
+        let waits: Vec<_> = std::iter::successors(Some(polling.first()), |last| Some(polling.after(*last)))
             .take(4)
             .map(|wait| wait.as_millis())
             .collect();
         assert_eq!(waits, [500, 1000, 2000, 2000]);
         let shrinking = Polling { multiplier: 0.1, ..polling };
         assert_eq!(shrinking.after(polling.initial_interval), polling.initial_interval);
+        let zero = Polling { initial_interval: Duration::ZERO, max_interval: Duration::ZERO, ..polling };
+        assert_eq!((zero.first(), zero.after(Duration::ZERO)), (MIN_INTERVAL, MIN_INTERVAL));
     }
 }

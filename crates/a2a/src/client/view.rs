@@ -15,6 +15,8 @@ use crate::model::{Artifact, ArtifactId, Content, Message, Part, Role, Task, Tas
 const MAX_TEXT: usize = 16 << 20;
 /// The most tool calls whose state is remembered.
 const MAX_CALLS: usize = 10_000;
+/// The most open requests to the client that are remembered.
+const MAX_INTERRUPTS: usize = 64;
 
 /// The text exceeds the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub enum Change {
     Usage(JsonMap),
     /// A request to the client: `metadata.shared.interrupt`.
     Interrupt(JsonMap),
+    /// The request with this id was answered, by this client or another one.
+    Resolved(String),
 }
 
 /// A task as its events tell it.
@@ -56,7 +60,8 @@ pub struct TaskView {
     /// The last known state of each tool call.
     calls: HashMap<String, Json>,
     usage: Option<Json>,
-    interrupt: Option<Json>,
+    /// The open requests to the client, oldest first.
+    interrupts: Vec<JsonMap>,
     bytes: usize,
 }
 
@@ -75,6 +80,11 @@ enum Source {
 }
 
 impl TaskView {
+    /// A task of which nothing but its id is known.
+    pub fn of_task(id: &str) -> Self {
+        Self { task: Some(id.to_owned()), ..Self::default() }
+    }
+
     /// The id of the task, once it is known.
     pub fn task_id(&self) -> Option<&str> {
         self.task.as_deref()
@@ -95,9 +105,14 @@ impl TaskView {
         self.status.as_ref()?.message.as_ref().map(text_of).filter(|text| !text.is_empty())
     }
 
-    /// The open request to the client.
-    pub fn interrupt(&self) -> Option<&Json> {
-        self.interrupt.as_ref()
+    /// The latest open request to the client.
+    pub fn interrupt(&self) -> Option<&JsonMap> {
+        self.interrupts.last()
+    }
+
+    /// What the task has used so far, where the agent says it.
+    pub fn usage(&self) -> Option<&Json> {
+        self.usage.as_ref()
     }
 
     /// Whether nothing follows without the client.
@@ -166,15 +181,7 @@ impl TaskView {
     fn snapshot(&mut self, task: &Task, changes: &mut Vec<Change>) -> Result<(), TextTooLarge> {
         self.named(&task.id, &task.context_id);
         self.facts(&task.metadata, changes);
-        let has_artifacts = self.pieces.iter().any(|piece| matches!(piece.source, Source::Artifact(_)));
-        if has_artifacts && self.covers(&task.artifacts) {
-            // What streamed under other ids is not repeated, but what the snapshot has beyond it is new.
-            self.rest(&task.artifacts, changes)?;
-        } else {
-            for artifact in &task.artifacts {
-                self.replace(&artifact.id, &artifact.parts, changes)?;
-            }
-        }
+        self.artifacts(&task.artifacts, changes)?;
         self.status(&task.status, changes)?;
         if self.pieces.is_empty() && task.status.state == TaskState::Completed {
             // Some agents answer in the history alone.
@@ -196,39 +203,41 @@ impl TaskView {
         Ok(())
     }
 
-    /// Whether artifacts of a snapshot begin with all the text that is known, although their ids may differ: in 0.3 a stream
-    /// is one artifact, which a snapshot may divide.
-    fn covers(&self, artifacts: &[Artifact]) -> bool {
-        let known: String = self.artifact_text(None);
-        let told: String = artifacts.iter().flat_map(|artifact| texts(&artifact.parts)).collect();
-        told.starts_with(&known) && artifacts.iter().any(|artifact| self.artifact_text(Some(&artifact.id)).is_empty())
-    }
-
-    /// Takes in what artifacts have beyond the text that is known.
-    fn rest(&mut self, artifacts: &[Artifact], changes: &mut Vec<Change>) -> Result<(), TextTooLarge> {
-        let mut skip = self.artifact_text(None).len();
+    /// Takes in the artifacts of a snapshot. They may have other ids than in the stream, where a whole answer may also be
+    /// divided differently: in 0.3 all lanes share one artifact. What streamed is not repeated, what is beyond it is new.
+    fn artifacts(&mut self, artifacts: &[Artifact], changes: &mut Vec<Change>) -> Result<(), TextTooLarge> {
+        let mut unclaimed = Unclaimed::new(&self.pieces, artifacts);
+        let shared = self.task.as_ref().map(|task| ArtifactId::Named(format!("{task}:stream")));
         for artifact in artifacts {
-            let (block, source) = (block_of(&artifact.id), Source::Artifact(artifact.id.clone()));
+            let is_shared = shared.as_ref() == Some(&artifact.id);
+            if !is_shared && (unclaimed.is_empty() || !self.artifact_text(&artifact.id).is_empty()) {
+                self.replace(&artifact.id, &artifact.parts, changes)?;
+                continue;
+            }
+            let block = block_of(&artifact.id);
+            let source = |block| match (is_shared, block) {
+                // The stream goes on with the lanes.
+                (true, Block::Reasoning) => Source::Artifact(ArtifactId::Lane(Lane::Reasoning)),
+                (true, _) => Source::Artifact(ArtifactId::Lane(Lane::Text)),
+                (false, _) => Source::Artifact(artifact.id.clone()),
+            };
             for part in &artifact.parts {
-                let Content::Text(text) = &part.content else {
-                    self.parts(&source, block, std::slice::from_ref(part), changes)?;
-                    continue;
-                };
-                let rest = text.get(skip.min(text.len())..).unwrap_or_default();
-                skip = skip.saturating_sub(text.len());
-                self.push(&source, part_block(block, part), rest, changes)?;
+                match &part.content {
+                    Content::Text(text) => {
+                        let claim = unclaimed.claim(part_block(block, part), text);
+                        let source = claim.source.unwrap_or_else(|| source(claim.block));
+                        self.push(&source, claim.block, claim.rest, changes)?;
+                    }
+                    _ => self.parts(&source(block), block, std::slice::from_ref(part), changes)?,
+                }
             }
         }
         Ok(())
     }
 
-    fn artifact_text(&self, id: Option<&ArtifactId>) -> String {
-        let of = |piece: &&Piece| match (&piece.source, id) {
-            (Source::Artifact(_), None) => true,
-            (Source::Artifact(source), Some(id)) => source == id,
-            (Source::Message, _) => false,
-        };
-        self.pieces.iter().filter(of).map(|piece| piece.text.as_str()).collect()
+    fn artifact_text(&self, id: &ArtifactId) -> String {
+        let is_of = |piece: &&Piece| matches!(&piece.source, Source::Artifact(source) if source == id);
+        self.pieces.iter().filter(is_of).map(|piece| piece.text.as_str()).collect()
     }
 
     fn append(&mut self, id: &ArtifactId, parts: &[Part], changes: &mut Vec<Change>) -> Result<(), TextTooLarge> {
@@ -237,7 +246,7 @@ impl TaskView {
 
     /// Takes in the whole content of an artifact. What it begins with may be known.
     fn replace(&mut self, id: &ArtifactId, parts: &[Part], changes: &mut Vec<Change>) -> Result<(), TextTooLarge> {
-        let known = self.artifact_text(Some(id));
+        let known = self.artifact_text(id);
         let told: String = texts(parts).collect();
         if known.starts_with(&told) && !told.is_empty() {
             return Ok(());
@@ -268,8 +277,9 @@ impl TaskView {
         if is_known {
             return Ok(());
         }
-        if !status.state.is_interrupted() {
-            self.interrupt = None;
+        if status.state.is_terminal() {
+            let open = std::mem::take(&mut self.interrupts);
+            changes.extend(open.iter().map(|interrupt| Change::Resolved(request_id(interrupt).to_owned())));
         }
         self.status = Some(status.clone());
         // The last words of an agent are part of its answer, unless they repeat an artifact.
@@ -350,14 +360,89 @@ impl TaskView {
             changes.push(Change::Usage(usage.clone()));
         }
         if let Some(Json::Object(interrupt)) = shared.get("interrupt") {
-            if interrupt.get("phase").and_then(Json::as_str) == Some("resolved") {
-                self.interrupt = None;
-            } else if self.interrupt.as_ref().and_then(Json::as_object) != Some(interrupt) {
-                self.interrupt = Some(Json::Object(interrupt.clone()));
-                changes.push(Change::Interrupt(interrupt.clone()));
-            }
+            self.interrupt_changed(interrupt, changes);
         }
     }
+
+    fn interrupt_changed(&mut self, interrupt: &JsonMap, changes: &mut Vec<Change>) {
+        let id = request_id(interrupt);
+        let known = self.interrupts.iter().position(|open| request_id(open) == id);
+        match (interrupt.get("phase").and_then(Json::as_str), known) {
+            (Some("resolved"), Some(known)) => {
+                self.interrupts.remove(known);
+                changes.push(Change::Resolved(id.to_owned()));
+            }
+            (Some("resolved"), None) => {}
+            (_, None) if self.interrupts.len() < MAX_INTERRUPTS => {
+                self.interrupts.push(interrupt.clone());
+                changes.push(Change::Interrupt(interrupt.clone()));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Text of artifacts that a snapshot does not name, as long as no part of the snapshot has claimed it.
+struct Unclaimed([UnclaimedBlock; 2]);
+
+struct UnclaimedBlock {
+    block: Block,
+    text: String,
+    /// The artifact that the text ends in.
+    source: Option<Source>,
+}
+
+/// A part of a snapshot, without what is known of it.
+struct Claim<'a> {
+    block: Block,
+    /// The artifact that the part continues.
+    source: Option<Source>,
+    rest: &'a str,
+}
+
+impl Unclaimed {
+    fn new(pieces: &[Piece], artifacts: &[Artifact]) -> Self {
+        let is_named = |id: &ArtifactId| artifacts.iter().any(|artifact| artifact.id == *id);
+        Self([Block::Text, Block::Reasoning].map(|block| {
+            let orphans = pieces.iter().filter(|piece| match &piece.source {
+                Source::Artifact(id) => piece.block == block && !is_named(id),
+                Source::Message => false,
+            });
+            UnclaimedBlock {
+                block,
+                source: orphans.clone().next_back().map(|piece| piece.source.clone()),
+                text: orphans.map(|piece| piece.text.as_str()).collect(),
+            }
+        }))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|block| block.text.is_empty())
+    }
+
+    /// Claims what a part repeats. A part without a mark may be of either block.
+    fn claim<'a>(&mut self, block: Block, part: &'a str) -> Claim<'a> {
+        let fits =
+            |known: &&mut UnclaimedBlock| !known.text.is_empty() && (block == Block::Text || known.block == block);
+        for known in self.0.iter_mut().filter(fits) {
+            let rest = if let Some(rest) = part.strip_prefix(known.text.as_str()) {
+                known.text.clear();
+                rest
+            } else if !part.is_empty() && known.text.starts_with(part) {
+                known.text.drain(..part.len());
+                ""
+            } else {
+                continue;
+            };
+            return Claim { block: known.block, source: known.source.clone(), rest };
+        }
+        Claim { block, source: None, rest: part }
+    }
+}
+
+/// The id of a request to the client.
+pub(crate) fn request_id(interrupt: &JsonMap) -> &str {
+    interrupt.get("request_id").and_then(Json::as_str).unwrap_or_default()
 }
 
 fn block_of(id: &ArtifactId) -> Block {

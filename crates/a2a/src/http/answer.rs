@@ -83,7 +83,7 @@ impl Endpoint {
     }
 
     /// Performs a call on a task of its own: a client that hangs up changes nothing about what it asked for.
-    async fn perform(
+    pub(super) async fn perform(
         self: Arc<Self>,
         principal: Principal,
         request: wire::Request,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
-    AgentRuntime, Delivery, HostError, ListMessages, MessageWithParts, Scope, SessionId, SessionStatus, TurnId,
-    TurnState,
+    AgentRuntime, Delivery, HostError, ListMessages, ListTurns, MessageWithParts, Scope, SessionId, SessionStatus,
+    TurnId, TurnState,
 };
 use follow::Patience;
 use tokio::sync::oneshot;
@@ -203,8 +203,11 @@ pub(super) async fn stop_left(
         return host.cancel_turn(turn).await.map(drop);
     }
     if host.features().turns {
-        // A prompt that was not sent stays unsent; sending one again by its id only tells its turn.
-        if !host.waiting(session).await?.contains(&prompt.id) {
+        // A prompt that was not sent stays unsent. Sending one again by its id only tells its turn; one that is queued can
+        // be found in no other way.
+        let open =
+            host.turns(session, ListTurns { ended: Some(false), limit: Some(1), ..ListTurns::default() }).await?;
+        if open.turns.is_empty() && !host.waiting(session).await?.contains(&prompt.id) {
             return Ok(());
         }
         let input = api::PromptInput { message_id: Some(prompt.id.clone()), ..prompt.input.clone() };

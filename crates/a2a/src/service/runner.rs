@@ -75,7 +75,7 @@ impl Runner {
         let mut translator = resumed.unwrap_or_else(|| Translator::new(row.session_id.clone(), work.prompt.id.clone()));
         translator.restore_shared(&row.metadata);
         let asks = if is_resumed { inner.records.task_interrupts(&row.id, api::now()) } else { Vec::new() };
-        Self {
+        let mut runner = Self {
             inner,
             live,
             commands,
@@ -90,7 +90,13 @@ impl Runner {
             unlogged: Vec::new(),
             is_row_behind: false,
             flush_at: None,
+        };
+        if !is_resumed {
+            // The row says so already. Whoever looks at the task from now on sees its first event.
+            let status = runner.live.read(|task| task.status.clone());
+            runner.publish(TaskEvent::Status { status, metadata: JsonMap::new(), mark: None });
         }
+        runner
     }
 
     /// Runs the task to its end, or until the service stops.
@@ -106,10 +112,9 @@ impl Runner {
     }
 
     async fn drive(&mut self, mut ticket: Ticket) {
-        if !self.is_resumed {
-            // The row says so already.
-            let status = self.live.read(|task| task.status.clone());
-            self.publish(TaskEvent::Status { status, metadata: JsonMap::new(), mark: None });
+        if self.is_resumed && self.inner.agent == Agent::Host && self.work.prompt.input.parts.is_empty() {
+            // It was refused, and a crash came before its end.
+            self.refused = Some("The message was refused; send it again to learn why".to_owned());
         }
         if let Some(text) = self.refused.take() {
             return self.end_failed(&text).await;

@@ -4,20 +4,24 @@
 //! remembered by message, and whatever arrives is compared with it: a stored message and the events about it are the same case.
 
 mod channel;
+mod news;
 mod outcome;
 #[cfg(test)]
 mod tests;
+mod tool;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use api::{
-    AssistantMessage, EventBody, Json, JsonMap, MessageId, MessageWithParts, PartId, PermissionRequest,
-    QuestionRequest, Session, SessionId, Tokens, ToolPart, ToolState, Usd,
+    AssistantMessage, EventBody, Json, JsonMap, MessageId, MessageWithParts, PartId, Session, SessionId, Tokens,
+    ToolPart, Usd,
 };
 use serde_json::json;
 
 use crate::event::{Block, Lane, StreamMark, TaskEvent};
 use crate::model::{ArtifactId, Content, Part};
 use channel::Channel;
+pub(super) use news::{Chunk, News};
 pub(super) use outcome::{Failure, Outcome};
 
 /// How many bytes of deltas may wait for the part that they belong to.
@@ -28,66 +32,6 @@ const MAX_EARLY_EVENTS: usize = 256;
 const MAX_FOREIGN: usize = 256;
 /// What the runtime calls a session until it has a title.
 const NO_TITLE: &str = "New session - ";
-
-/// News for the task.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum News {
-    /// More of what the turn writes.
-    Block(Chunk),
-    /// Progress, or a new title. The state of the task stays as it is.
-    Note {
-        /// Members of `metadata.shared`.
-        shared: JsonMap,
-        mark: StreamMark,
-    },
-    /// The task, or a subagent of it, asks for a permission.
-    Permission(Box<PermissionRequest>),
-    /// The task, or a subagent of it, asks questions.
-    Question(Box<QuestionRequest>),
-    /// A request was answered; `declined` if the answer was no.
-    Resolved { request: String, declined: bool },
-}
-
-/// A piece of what a turn writes.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Chunk {
-    pub(super) lane: Lane,
-    pub(super) parts: Vec<Part>,
-    pub(super) append: bool,
-    pub(super) append_any: bool,
-    pub(super) mark: StreamMark,
-}
-
-impl Chunk {
-    /// Adds what follows it, if both are text of the same message.
-    pub(super) fn merge(&mut self, next: Chunk) -> Result<(), Chunk> {
-        let is_text = matches!(next.lane, Lane::Text | Lane::Reasoning);
-        if !is_text || !next.append || next.lane != self.lane || next.mark != self.mark {
-            return Err(next);
-        }
-        match (self.parts.as_mut_slice(), next.parts.as_slice()) {
-            ([Part { content: Content::Text(text), .. }], [Part { content: Content::Text(more), .. }]) => {
-                text.push_str(more);
-                Ok(())
-            }
-            _ => Err(next),
-        }
-    }
-
-    /// It as an event.
-    pub(super) fn into_event(self) -> TaskEvent {
-        TaskEvent::Artifact {
-            id: ArtifactId::Lane(self.lane),
-            name: None,
-            parts: self.parts,
-            append: self.append,
-            append_any: self.append_any,
-            last_chunk: false,
-            metadata: JsonMap::new(),
-            mark: Some(self.mark),
-        }
-    }
-}
 
 /// Translates the events of one turn.
 pub(super) struct Translator {
@@ -198,7 +142,7 @@ impl Translator {
                     (Lane::Tool(part), _) => {
                         let payload = parts.first().map(|part| &part.content);
                         if let (Ok(part), Some(Content::Data(data))) = (PartId::parse(part), payload) {
-                            self.tools.insert(part, (data.clone(), rank_of(data)));
+                            self.tools.insert(part, (data.clone(), tool::rank_of(data)));
                         }
                     }
                     (lane, Some(message)) if *append || is_new => {
@@ -556,9 +500,9 @@ impl Translator {
     }
 
     fn take_tool(&mut self, tool: &ToolPart, news: &mut Vec<News>) {
-        let (payload, rank) = (tool_payload(tool), rank(&tool.state));
+        let (payload, rank) = (tool::payload(tool), tool::rank(&tool.state));
         if let Some((known, known_rank)) = self.tools.get(&tool.head.id)
-            && (rank < *known_rank || payload == *known || *known_rank == DONE)
+            && (rank < *known_rank || payload == *known || *known_rank == tool::DONE)
         {
             return;
         }
@@ -579,54 +523,6 @@ impl Translator {
 /// The title of a session, unless it stands in for one.
 pub(super) fn title_of(title: &str) -> Option<String> {
     (!title.is_empty() && !title.starts_with(NO_TITLE)).then(|| title.to_owned())
-}
-
-/// How far a tool call is that has ended.
-const DONE: u8 = 2;
-
-fn rank(state: &ToolState) -> u8 {
-    match state {
-        ToolState::Pending(_) => 0,
-        ToolState::Running(_) => 1,
-        ToolState::Completed(_) | ToolState::Error(_) => DONE,
-    }
-}
-
-fn rank_of(payload: &Json) -> u8 {
-    match payload.get("status").and_then(Json::as_str) {
-        Some("pending") => 0,
-        Some("running") => 1,
-        _ => DONE,
-    }
-}
-
-/// The payload of a block of type `tool_call`.
-fn tool_payload(tool: &ToolPart) -> Json {
-    let (title, metadata) = match &tool.state {
-        ToolState::Pending(_) => (None, None),
-        ToolState::Running(running) => (running.title.as_deref(), running.metadata.as_ref()),
-        ToolState::Completed(done) => (Some(done.title.as_str()), Some(&done.metadata)),
-        ToolState::Error(failed) => (None, failed.metadata.as_ref()),
-    };
-    let subtitle = metadata.and_then(|metadata| metadata.get("subtitle")).and_then(Json::as_str);
-    let mut payload = JsonMap::new();
-    let mut put = |name: &str, value: Json| payload.insert(name.to_owned(), value);
-    put("call_id", tool.call_id.as_str().into());
-    put("tool", tool.tool.as_str().into());
-    put("status", tool.state.status().into());
-    if let Some(title) = title.filter(|title| !title.is_empty()) {
-        put("title", title.into());
-    }
-    if let Some(subtitle) = subtitle {
-        put("subtitle", subtitle.into());
-    }
-    put("input", tool.state.input().clone());
-    match &tool.state {
-        ToolState::Completed(done) => drop(put("output", done.output.as_str().into())),
-        ToolState::Error(failed) => drop(put("error", failed.error.as_str().into())),
-        ToolState::Pending(_) | ToolState::Running(_) => {}
-    }
-    Json::Object(payload)
 }
 
 fn ask_id(ask: &EventBody) -> Option<String> {

@@ -359,7 +359,11 @@ pub(super) fn read(body: &Json, dialect: Dialect, status: u16) -> Error {
     let kind = reason
         .and_then(kind_of_reason)
         .or_else(|| code.and_then(|code| kind_of_code(code, dialect.errors)))
-        .unwrap_or_else(|| kind_of_status(status));
+        // In REST of 0.3 errors of the protocol are those with this member.
+        .unwrap_or_else(|| match body["message"].is_string() {
+            true => protocol_kind_of_status(status),
+            false => kind_of_status(status),
+        });
     let mut error = Error::new(kind, message);
     if let Some(code) = code {
         error = error.with("code", code);
@@ -373,7 +377,7 @@ pub(super) fn read(body: &Json, dialect: Dialect, status: u16) -> Error {
     error
 }
 
-const ALL_KINDS: [ErrorKind; 33] = {
+pub(super) const ALL_KINDS: [ErrorKind; 33] = {
     use ErrorKind::*;
     [
         Parse,
@@ -422,6 +426,17 @@ fn kind_of_code(code: i64, line: Line) -> Option<ErrorKind> {
     match (code, line) {
         (-32009, _) => Some(ErrorKind::VersionNotSupported),
         _ => ALL_KINDS.into_iter().filter(is_protocol).find(|kind| spell(*kind).code == code),
+    }
+}
+
+/// What the protocol itself has for a status of 0.3.
+fn protocol_kind_of_status(status: u16) -> ErrorKind {
+    match status {
+        404 => ErrorKind::TaskNotFound,
+        409 => ErrorKind::TaskNotCancelable,
+        415 => ErrorKind::ContentTypeNotSupported,
+        501 => ErrorKind::UnsupportedOperation,
+        _ => kind_of_status(status),
     }
 }
 

@@ -5,6 +5,7 @@
 //! * Replies: [`reply`], [`error`], and an [`EventWriter`] for each stream.
 //! * `client`: the same as seen by a client of other agents.
 
+mod body;
 mod client;
 mod dialect;
 mod enums;
@@ -36,6 +37,8 @@ pub use methods::Operation;
 pub use params::{MAX_PAGE, OUTPUT_MODES, is_text_only};
 pub use peer_card::{PeerCard, PeerInterface, parse_card};
 pub use reply::{EventWriter, error, error_response, message_json, negotiated_headers, reply, task_json, webhook_body};
+#[cfg(feature = "grpc")]
+pub use request::parse_proto;
 pub use request::{Rejection, Request, RequestId, parse};
 pub use route::{RestCall, Route, Target, route};
 pub use time::{parse_timestamp, timestamp};

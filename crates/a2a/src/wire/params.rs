@@ -4,7 +4,7 @@ use api::{Json, JsonMap};
 
 use super::dialect::Syntax;
 use super::enums::parse_state;
-use super::fields::{Object, Path};
+use super::fields::{MAX_ID, Object, Path};
 use super::head::{event_number, pairs};
 use super::methods::Operation;
 use super::read;
@@ -62,6 +62,11 @@ pub(super) fn rpc(operation: Operation, params: Json, syntax: Syntax) -> Result<
 
 /// Reads an operation of REST. The path wins over the body.
 pub(super) fn rest(call: &RestCall, query: &str, body: Json, syntax: Syntax) -> Result<Call, Error> {
+    for (name, id) in [("id", &call.task), ("push_id", &call.push)] {
+        if id.as_ref().is_some_and(|id| id.len() > MAX_ID) {
+            return Err(Path::Root(name).wrong(&format!("at most {MAX_ID} bytes long")));
+        }
+    }
     let task = || call.task.clone().unwrap_or_default();
     let mut query = Object::new(Json::Object(query_object(query)), Path::Root(""))?;
     Ok(match call.operation {

@@ -4,9 +4,11 @@ use api::{Json, JsonMap};
 use serde::{Serialize, Serializer};
 use serde_json::Number;
 
+use super::body;
 use super::dialect::{Dialect, Settings, Transport};
 use super::error::{self, Response};
 use super::extension::{Extension, ExtensionSet, Requested, visible};
+use super::head::Head;
 use super::methods::{self, ExtensionMethod, Found};
 use super::params;
 use super::route::{Route, Target};
@@ -111,6 +113,36 @@ pub fn parse(route: &Route, body: &[u8], settings: &Settings) -> Result<Request,
     }
 }
 
+/// Reads a request of 1.0 from the JSON of its protocol buffers. Replies to it are those of REST.
+///
+/// # Errors
+/// What the client has to change.
+#[cfg(feature = "grpc")]
+pub fn parse_proto(
+    operation: super::methods::Operation,
+    params: Json,
+    headers: &http::HeaderMap,
+    settings: &Settings,
+) -> Result<Request, Rejection> {
+    let head = Head::read(headers, "");
+    let dialect = match head.version.negotiate(Some(Line::V10), settings) {
+        Ok((payload, errors)) => Dialect { payload, errors, transport: Transport::Rest },
+        Err((_, error)) => return Err(Rejection::new(Dialect::of(Line::V10, Transport::Rest), error)),
+    };
+    let mut call = params::rpc(operation, params, dialect.syntax()).map_err(|error| Rejection::new(dialect, error))?;
+    complete(&mut call, &head);
+    Ok(Request {
+        id: RequestId::Null,
+        notification: false,
+        dialect,
+        method: operation.method(Line::V10).unwrap_or_default(),
+        call,
+        extensions: head.extensions.activated(None),
+        requested: head.extensions,
+        plain_json: true,
+    })
+}
+
 fn parse_rest(route: &Route, body: &[u8]) -> Result<Request, Rejection> {
     let dialect = route.dialect();
     let refuse = |error| Rejection::new(dialect, error);
@@ -118,7 +150,7 @@ fn parse_rest(route: &Route, body: &[u8]) -> Result<Request, Rejection> {
         return Err(refuse(Error::internal("this path has no operation of REST")));
     };
     let body = if route.has_body() && !body.is_empty() {
-        let body: Json = serde_json::from_slice(body).map_err(|error| refuse(not_json(&error)))?;
+        let body = body::parse(body).map_err(refuse)?;
         if body.get("jsonrpc").is_some() && body.get("method").is_some() {
             return Err(refuse(envelope(&route.path)));
         }
@@ -127,7 +159,7 @@ fn parse_rest(route: &Route, body: &[u8]) -> Result<Request, Rejection> {
         Json::Object(JsonMap::new())
     };
     let mut call = params::rest(rest, &route.query, body, dialect.syntax()).map_err(refuse)?;
-    complete(&mut call, route);
+    complete(&mut call, &route.head);
     Ok(Request {
         id: RequestId::Null,
         notification: false,
@@ -145,19 +177,15 @@ fn envelope(path: &str) -> Error {
     Error::new(ErrorKind::InvalidRequest, message).with("path", path)
 }
 
-fn not_json(error: &serde_json::Error) -> Error {
-    Error::new(ErrorKind::Parse, format!("Invalid JSON payload: {error}"))
-}
-
 fn parse_rpc(route: &Route, body: &[u8], settings: &Settings) -> Result<Request, Rejection> {
     let neutral = route.dialect();
-    let envelope = match serde_json::from_slice(body) {
+    let envelope = match body::parse(body) {
         Ok(Json::Object(envelope)) => envelope,
         Ok(Json::Array(_)) => {
             return Err(Rejection::new(neutral, invalid("", "Batches are not supported; send each request alone")));
         }
         Ok(_) => return Err(Rejection::new(neutral, invalid("", "A request is an object"))),
-        Err(error) => return Err(Rejection::new(neutral, not_json(&error))),
+        Err(error) => return Err(Rejection::new(neutral, error)),
     };
     let mut envelope =
         Envelope::read(envelope).map_err(|(id, error)| Rejection { id, ..Rejection::new(neutral, error) })?;
@@ -187,7 +215,7 @@ fn parse_rpc(route: &Route, body: &[u8], settings: &Settings) -> Result<Request,
             (method.name, call, Some(method.extension))
         }
     };
-    complete(&mut call, route);
+    complete(&mut call, &route.head);
     Ok(Request {
         id: envelope.id,
         notification: envelope.notification,
@@ -201,10 +229,10 @@ fn parse_rpc(route: &Route, body: &[u8], settings: &Settings) -> Result<Request,
 }
 
 /// Adds what the headers say.
-fn complete(call: &mut Call, route: &Route) {
+fn complete(call: &mut Call, head: &Head) {
     match call {
-        Call::Send(send) | Call::Stream(send) => send.traceparent.clone_from(&route.head.traceparent),
-        Call::Subscribe { after, .. } => *after = route.head.after.or(*after),
+        Call::Send(send) | Call::Stream(send) => send.traceparent.clone_from(&head.traceparent),
+        Call::Subscribe { after, .. } => *after = head.after.or(*after),
         _ => {}
     }
 }

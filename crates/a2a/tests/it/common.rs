@@ -230,6 +230,7 @@ fn open_engine(project: &TempProject) -> Engine {
         question_tool: true,
         careful: false,
         runners: Default::default(),
+        tools: Vec::new(),
         version: "0.0.0".to_owned(),
     })
     .unwrap()

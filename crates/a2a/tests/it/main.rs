@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
 mod common;
+mod http;
 mod opencode;
 mod owners;
 mod push;

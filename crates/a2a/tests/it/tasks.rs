@@ -236,7 +236,7 @@ async fn a_cancelled_task_is_stopped_once_and_for_all() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelling_a_task_that_completes_gives_one_end() {
-    const ROUNDS: usize = 60;
+    const ROUNDS: usize = 100;
     let lab = Lab::new().await;
     let (mut canceled, mut completed) = (0, 0);
     for round in 0..ROUNDS {

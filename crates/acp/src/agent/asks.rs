@@ -9,9 +9,7 @@ use agent_client_protocol_schema::v1::{
     MultiSelectPropertySchema, PermissionOption, PermissionOptionKind, RequestPermissionRequest, StringPropertySchema,
     ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
 };
-use api::{
-    EventBody, HostError, Json, PermissionReply, PermissionReplyKind, PermissionRequest, Question, QuestionRequest,
-};
+use api::{HostError, Json, PermissionReply, PermissionReplyKind, PermissionRequest, Question, QuestionRequest};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -99,13 +97,17 @@ impl Agent {
         });
     }
 
-    /// Asks everything that is already waiting for an answer.
+    /// Asks everything that is already waiting for an answer, also in the directories of subagents.
     pub async fn ask_pending(self: &Arc<Self>, open: &Arc<OpenSession>) {
-        let permissions = self.host().permissions(&open.scope).await.unwrap_or_default();
-        let questions = self.host().questions(&open.scope).await.unwrap_or_default();
-        let permissions = permissions.into_iter().map(|request| EventBody::PermissionAsked(Box::new(request)));
-        let questions = questions.into_iter().map(|request| EventBody::QuestionAsked(Box::new(request)));
-        for event in permissions.chain(questions) {
+        let pending = async {
+            let subagents = self.find_subagents(&open.id).await?;
+            follow::open_asks(self.host(), &open.scope, &open.id, &subagents).await
+        };
+        let pending = pending.await.unwrap_or_else(|error| {
+            tracing::warn!(%error, session = %open.id, "cannot look for open requests");
+            Vec::new()
+        });
+        for event in pending {
             let known = event.session_id().is_some_and(|id| lock(&self.routes).get(id) == Some(&open.id));
             if known {
                 let left = open.show(|view| view.show_event(&event)).await;

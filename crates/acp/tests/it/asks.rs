@@ -2,8 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use api::{Host as _, PermissionReply, PermissionReplyKind, Scope};
+use api::{
+    CreateSession, Host as _, ListMessages, PermissionReply, PermissionReplyKind, PromptInput, PromptPart, Scope,
+    SessionId,
+};
 use serde_json::{Value, json};
+use testkit::TempProject;
 
 use crate::rig::{Client, Lab, Reply, prompt, script, selected};
 
@@ -217,6 +221,36 @@ async fn open_asks_are_asked_again_when_a_client_opens_the_session() {
     second.request("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
     second.wait_for_update(&id, "the end of the call", |update| update["status"] == "completed").await;
     second.wait_for_text(&id, "after").await;
+}
+
+/// A host lists the asks of one place: OpenCode those of a directory, the engine those of a project.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_ask_of_a_subagent_elsewhere_is_found_where_it_works() {
+    // What is in no repository is another project.
+    let (lab, elsewhere) = (careful(), TempProject::without_git());
+    let first = lab.client(json!({})).await;
+    let id = first.session(&lab).await;
+    first.disconnect().await;
+    let scope = Scope::new(elsewhere.directory());
+    let parent_id = Some(SessionId::parse(&id).unwrap());
+    let input = CreateSession { title: Some("elsewhere".into()), parent_id, ..CreateSession::default() };
+    let child = lab.engine.create_session(&scope, input).await.unwrap().id;
+    let text = bash("echo child");
+    let input = PromptInput { parts: vec![PromptPart::text(&text)], ..PromptInput::default() };
+    lab.engine.prompt_async(&child, input).await.unwrap();
+    let asks = async |scope: &Scope| lab.engine.permissions(scope).await.unwrap().len();
+    testkit::eventually("the ask", async || asks(&scope).await == 1).await;
+    assert_eq!(asks(&Scope::new(lab.cwd())).await, 0, "it is not listed where its parent works");
+    let second = lab.client(json!({})).await;
+    second.on_request(|_, _| selected("once"));
+    second.request("session/load", json!({"sessionId": id, "cwd": lab.cwd(), "mcpServers": []})).await.unwrap();
+    testkit::eventually("the answer", async || {
+        let messages = lab.engine.messages(&child, ListMessages::default()).await.unwrap().messages;
+        let texts = messages.iter().flat_map(|message| &message.parts).filter_map(|part| part.as_text());
+        texts.into_iter().any(|part| part.text == "after")
+    })
+    .await;
+    assert_eq!(asked(&second).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

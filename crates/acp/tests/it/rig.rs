@@ -115,8 +115,19 @@ pub fn open_with(project: &TempProject, scripts: impl IntoIterator<Item = (Strin
     let (exec, version) = (exec::Exec::direct(), "0.0.0".to_owned());
     let (question_tool, careful) = (true, true);
     let runners = Default::default();
-    Engine::open(engine::Options { store, llm, exec, inputs, scripts, question_tool, careful, runners, version })
-        .unwrap()
+    Engine::open(engine::Options {
+        store,
+        llm,
+        exec,
+        inputs,
+        scripts,
+        question_tool,
+        careful,
+        runners,
+        tools: Vec::new(),
+        version,
+    })
+    .unwrap()
 }
 
 /// An agent in front of a host, and its client.

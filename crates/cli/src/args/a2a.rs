@@ -2,16 +2,70 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use super::{ACCESS, MODEL};
 
 /// `trefoil a2a`.
 #[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct A2a {
     /// How to serve.
     #[command(flatten)]
     pub serve: A2aServe,
+    /// What to do instead.
+    #[command(subcommand)]
+    pub command: Option<A2aCommand>,
+}
+
+/// What `trefoil a2a` does with other agents.
+#[derive(Debug, Clone, Subcommand)]
+pub enum A2aCommand {
+    /// Send a message to another agent and print its answer
+    Call(A2aCall),
+    /// Show the card of another agent: what it is and where it can be reached
+    Card(A2aCard),
+}
+
+/// `trefoil a2a call`.
+#[derive(Debug, Clone, Args)]
+pub struct A2aCall {
+    /// The agent.
+    #[command(flatten)]
+    pub agent: RemoteAgent,
+    /// The message; may be left out with --task, to wait for its answer
+    #[arg(value_name = "TEXT", required_unless_present = "task")]
+    pub text: Vec<String>,
+    /// Continue this conversation
+    #[arg(long, value_name = "ID")]
+    pub context: Option<String>,
+    /// Continue this task: answer what it asks, or wait for its answer
+    #[arg(long, value_name = "ID")]
+    pub task: Option<String>,
+    /// Print everything the agent says, one JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `trefoil a2a card`.
+#[derive(Debug, Clone, Args)]
+pub struct A2aCard {
+    /// The agent.
+    #[command(flatten)]
+    pub agent: RemoteAgent,
+    /// Print the whole card
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// An agent elsewhere.
+#[derive(Debug, Clone, Args)]
+pub struct RemoteAgent {
+    /// The URL of the agent, or of its card
+    pub url: String,
+    /// The variable that holds the agent's bearer token, instead of A2A_CLIENT_BEARER_TOKEN; of several, the first that is set
+    #[arg(long, value_name = "NAME")]
+    pub token_env: Vec<String>,
 }
 
 /// How `trefoil a2a` serves.

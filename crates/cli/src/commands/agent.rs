@@ -77,7 +77,12 @@ async fn list(host: &dyn CatalogHost, scope: &Scope, tools: Option<&[String]>, j
 
 /// An agent as a row of the list.
 fn row(agent: &Agent) -> Vec<String> {
-    let model = agent.model.as_ref().map(ToString::to_string).or_else(|| program(agent)).unwrap_or_default();
+    let model = agent
+        .model
+        .as_ref()
+        .map(ToString::to_string)
+        .or_else(|| program(agent).or_else(|| url(agent)))
+        .unwrap_or_default();
     let description = one_line(agent.description.as_deref().unwrap_or_default(), 80);
     vec![one_line(&agent.name, 40), mode(agent.mode).to_owned(), one_line(&model, 60), description]
 }
@@ -86,6 +91,11 @@ fn row(agent: &Agent) -> Vec<String> {
 fn program(agent: &Agent) -> Option<String> {
     let words = agent.options.get("acp")?.get("command")?.as_array()?;
     Some(words.iter().filter_map(|word| word.as_str()).collect::<Vec<_>>().join(" "))
+}
+
+/// The URL of an agent elsewhere.
+fn url(agent: &Agent) -> Option<String> {
+    agent.options.get("a2a")?.get("url")?.as_str().map(str::to_owned)
 }
 
 fn mode(mode: AgentMode) -> &'static str {
@@ -134,6 +144,7 @@ async fn show(host: &dyn CatalogHost, scope: &Scope, name: &str, json: bool) -> 
         line("mode", Some(mode(agent.mode).to_owned())),
         line("model", agent.model.as_ref().map(ToString::to_string)),
         line("program", program(agent)),
+        line("url", url(agent)),
         line("variant", agent.variant.clone()),
         line("temperature", agent.temperature.map(|value| value.to_string())),
         line("top_p", agent.top_p.map(|value| value.to_string())),

@@ -44,14 +44,8 @@ impl LogLevel {
     /// Uses the level of a configuration, unless the user chose one for this run. Takes the names of Python's levels, too.
     pub fn configure(&self, level: &str) -> anyhow::Result<()> {
         let Some(filter) = &self.filter else { return Ok(()) };
-        let known = match level.to_ascii_lowercase().as_str() {
-            "warning" => "warn".to_owned(),
-            "critical" | "fatal" => "error".to_owned(),
-            "notset" => "trace".to_owned(),
-            level => level.to_owned(),
-        };
         // An error means that nothing is logged any more.
-        let _ = filter.reload(targets(Some(&known))?);
+        let _ = filter.reload(targets(Some(&own_name(level)))?);
         Ok(())
     }
 }
@@ -90,6 +84,16 @@ impl<'a> MakeWriter<'a> for RedactedWriter {
 
     fn make_writer(&'a self) -> Self {
         self.clone()
+    }
+}
+
+/// Our name of a level, which may be one of Python's.
+fn own_name(level: &str) -> String {
+    match level.to_ascii_lowercase().as_str() {
+        "warning" => "warn".to_owned(),
+        "critical" | "fatal" => "error".to_owned(),
+        "notset" => "trace".to_owned(),
+        level => level.to_owned(),
     }
 }
 
@@ -180,6 +184,15 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "two\n");
         let old = path.with_extension("log.old");
         assert!(fs::metadata(old).unwrap().len() > MAX_BYTES);
+    }
+
+    #[test]
+    fn levels_of_python_are_understood() {
+        for (given, want) in [("WARNING", "warn"), ("CRITICAL", "error"), ("NOTSET", "trace"), ("Info", "info")] {
+            let level = want.parse::<LevelFilter>().unwrap();
+            assert_eq!(targets(Some(&own_name(given))).unwrap().default_level(), Some(level), "{given}");
+        }
+        assert!(targets(Some(&own_name("loud"))).is_err());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The server with real clients: OpenCode's SDK, its terminal client, its `run`; with requests generated from our own description; and
-//! with hostile clients. And the agent with the SDKs of ACP.
+//! with hostile clients. The agent with the SDKs of ACP, and the A2A service with
+//! those of A2A.
 
+mod a2a;
 mod abuse;
 mod acp;
 mod acp_client;

@@ -1,6 +1,7 @@
 //! The built program, end to end: scripts as models, real files, real processes.
 
 pub mod a2a;
+mod a2a_call;
 mod acp_client;
 mod agents;
 mod cancel;

@@ -29,7 +29,7 @@ pub enum DocumentKind {
 }
 
 impl DocumentKind {
-    /// FileStamps the problem with an unreadable document: only an agent may have had denials.
+    /// Marks the problem with an unreadable document: only an agent may have had denials.
     fn unreadable(self, problem: Problem, affects: AffectedAgents) -> Problem {
         match self {
             Self::Agent | Self::Mode => problem.affecting(affects),

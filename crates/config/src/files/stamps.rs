@@ -18,7 +18,7 @@ pub struct FileStamps(BTreeMap<PathBuf, Entry>);
 struct Entry {
     /// `None` if there is no such file.
     stamp: Option<FileStamp>,
-    /// Why it is known to be missing still. Most files that configuration may be in are missing, and share few folders.
+    /// How to tell that it is still missing. Most files that configuration may be in are missing, in the same few folders.
     absence: Option<Absence>,
 }
 
@@ -30,7 +30,8 @@ struct Absence {
 }
 
 impl Absence {
-    /// Why a file is missing; `None` if it is not, or if its folder changed so recently that another change may not show.
+    /// How to tell that a file is still missing; `None` if it exists, or if its folder changed so recently that another
+    /// change may not show.
     fn of(path: &Path) -> Option<Self> {
         let mut missing = path;
         let (folder, stamp) = loop {
@@ -40,7 +41,7 @@ impl Absence {
                 None => missing = folder,
             }
         };
-        // After the stamp. A link that leads nowhere is there: what it leads to may appear elsewhere.
+        // Looked at after its folder's stamp was taken. A dangling link exists: its target may appear in another folder.
         let is_missing = missing.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
         let is_settled = stamp.age().is_some_and(|age| age > TICK);
         (is_missing && is_settled).then(|| Self { folder: folder.into(), stamp })

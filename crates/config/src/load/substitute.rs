@@ -148,7 +148,7 @@ impl Filler<'_> {
         let content = content.ok_or_else(|| format!("there is no file {}", path.display()))?;
         self.filled += content.len();
         if self.filled > MAX_FILLED_BYTES {
-            return Err(format!("the placeholders of this file put in more than {MAX_FILLED_BYTES} bytes"));
+            return Err(format!("the placeholders of this file insert more than {MAX_FILLED_BYTES} bytes"));
         }
         Ok(content)
     }

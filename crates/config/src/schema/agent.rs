@@ -25,6 +25,16 @@ const ACP: Shape = Object(&[
     ("silence", Count(1)),
 ]);
 
+/// An agent of another machine that speaks the A2A protocol.
+const A2A: Shape = Object(&[
+    ("url", Text),
+    ("token_env", Text),
+    ("version", Word(&["0.3", "1.0"])),
+    ("transport", Word(&["JSONRPC", "HTTP+JSON"])),
+    ("start", Count(1)),
+    ("silence", Count(1)),
+]);
+
 section! {
     /// An agent, as far as files configure it. Other keys are options for its provider.
     #[derive(Debug, PartialEq)]
@@ -103,13 +113,18 @@ section! {
             /// The external program that is this agent, if it speaks the Agent Client Protocol.
             acp: Option<RunnerSettings>
         },
+        "a2a": A2A => {
+            /// Where the agent is that does the work, if it speaks the A2A protocol.
+            a2a: Option<RunnerSettings>
+        },
     }
 }
 
 impl AgentConfig {
     /// The kind of runner that does this agent's work, and its settings, if it is not us.
     pub fn runner(&self) -> Option<(&'static str, &RunnerSettings)> {
-        self.acp.as_ref().map(|settings| ("acp", settings))
+        let acp = self.acp.as_ref().map(|settings| ("acp", settings));
+        acp.or_else(|| self.a2a.as_ref().map(|settings| ("a2a", settings)))
     }
 }
 
@@ -124,6 +139,33 @@ impl RunnerSettings {
         let words = self.0.get("command").and_then(Json::as_array).into_iter().flatten();
         words.filter_map(Json::as_str).collect()
     }
+
+    /// The URL of an agent elsewhere.
+    pub fn url(&self) -> Option<&str> {
+        self.0.get("url").and_then(Json::as_str)
+    }
+
+    /// What clients may see: how the agent is reached. The rest may hold secrets.
+    pub fn shown(&self) -> JsonMap {
+        let shown = self.0.iter().filter(|(key, _)| matches!(key.as_str(), "command" | "url"));
+        shown.map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    /// Describes the agent for those who may call it.
+    pub fn description(&self) -> String {
+        match (self.command().first(), self.url()) {
+            (Some(program), _) => format!("Another agent, run as the program {program}."),
+            (None, Some(url)) => format!("Another agent, at {}.", host(url)),
+            (None, None) => "Another agent.".to_owned(),
+        }
+    }
+}
+
+/// The host and port of a URL; what is before and after them may be a secret.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
 
 impl fmt::Debug for RunnerSettings {

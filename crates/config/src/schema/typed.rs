@@ -277,12 +277,9 @@ pub(crate) fn read(mut map: JsonMap, problems: &mut Vec<Problem>) -> Config {
     }
     let mut config = parse(map, problems);
     config.agent.retain(|name, agent| {
-        let usable = agent.acp.as_ref().is_none_or(|acp| acp.command().first().is_some_and(|word| !word.is_empty()));
-        if !usable {
-            let key = format!("agent.{name}.acp");
-            let text = format!("{key} has no command: a list of the program and its arguments; the agent is left out");
-            problems.push(Problem::error(text).about(key));
-        }
+        let problem = runner_problem(name, agent);
+        let usable = problem.is_none();
+        problems.extend(problem);
         usable
     });
     config.command.retain(|name, command| {
@@ -294,6 +291,28 @@ pub(crate) fn read(mut map: JsonMap, problems: &mut Vec<Problem>) -> Config {
         usable
     });
     config
+}
+
+/// Why an agent that others run cannot be used.
+fn runner_problem(name: &str, agent: &AgentConfig) -> Option<Problem> {
+    let refuse = |key: &str, what: &str| {
+        let key = format!("agent.{name}.{key}");
+        Problem::error(format!("{key} {what}; the agent is left out")).about(key)
+    };
+    let is_url = |url: &str| {
+        let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+        rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+    };
+    match (&agent.acp, &agent.a2a) {
+        (Some(_), Some(_)) => Some(refuse("a2a", "and acp say where the agent runs, and only one of them can")),
+        (Some(acp), None) if acp.command().first().is_none_or(|word| word.is_empty()) => {
+            Some(refuse("acp", "has no command: a list of the program and its arguments"))
+        }
+        (None, Some(a2a)) if !a2a.url().is_some_and(is_url) => {
+            Some(refuse("a2a", "has no url that begins with https:// or http://"))
+        }
+        _ => None,
+    }
 }
 
 /// Parses what is valid. The check has removed almost everything else; what is left are numbers that are too large and
@@ -418,6 +437,21 @@ mod tests {
         assert!(!format!("{:?}", config.agent["good"]).contains("secret"));
         let keys: Vec<_> = problems.iter().filter_map(|problem| problem.key.as_deref()).collect();
         assert_eq!(keys, ["agent.none.acp", "agent.empty.acp"]);
+    }
+
+    #[test]
+    fn an_agent_elsewhere_needs_a_url() {
+        let (config, problems) = config(json!({"agent": {
+            "good": {"a2a": {"url": "https://user:pass@a.example:1/x?key=sk-secret", "token_env": "AGENT_TOKEN"}},
+            "none": {"a2a": {}}, "file": {"a2a": {"url": "file:///x"}}, "empty": {"a2a": {"url": "https:///"}},
+            "both": {"a2a": {"url": "https://a"}, "acp": {"command": ["x"]}},
+        }}));
+        assert_eq!(config.agent.keys().collect::<Vec<_>>(), ["good"]);
+        let (kind, settings) = config.agent["good"].runner().unwrap();
+        assert_eq!((kind, settings.description().as_str()), ("a2a", "Another agent, at a.example:1."));
+        assert_eq!(settings.shown().keys().collect::<Vec<_>>(), ["url"]);
+        let keys: Vec<_> = problems.iter().filter_map(|problem| problem.key.as_deref()).collect();
+        assert_eq!(keys, ["agent.none.a2a", "agent.file.a2a", "agent.empty.a2a", "agent.both.a2a"]);
     }
 
     #[test]

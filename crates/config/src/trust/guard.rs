@@ -114,9 +114,13 @@ impl Guard {
 
     fn agent(&mut self, key: &str, value: &mut Json) -> bool {
         let prefix = key.len() + 1;
-        if value.get("acp").is_some() {
+        let elsewhere = [("acp", "starts a program"), ("a2a", "sends what it is told to another machine")];
+        for (runner, why) in elsewhere {
+            if value.get(runner).is_none() {
+                continue;
+            }
             // The rest would configure another agent with our own model; only what tightens may stay.
-            self.refuse(&format!("{key}.acp"), "starts a program");
+            self.refuse(&format!("{key}.{runner}"), why);
             let Json::Object(map) = &mut *value else { return false };
             map.retain(|name, _| name == "permission" || name == "tools");
             if map.is_empty() {

@@ -205,11 +205,9 @@ fn apply_config(agent: &mut Agent, config: &AgentConfig) {
         if config.mode.is_none() {
             agent.mode = AgentMode::Subagent;
         }
-        // Clients expect unknown settings in `options`. The environment is left out: it may hold secrets.
-        let command = settings.command();
-        let text = format!("Another agent, run as the program {}.", command.first().unwrap_or(&kind));
-        agent.description.get_or_insert(text);
-        agent.options.insert(kind.to_owned(), serde_json::json!({ "command": command }));
+        agent.description.get_or_insert_with(|| settings.description());
+        // Clients expect unknown settings in `options`.
+        agent.options.insert(kind.to_owned(), settings.shown().into());
     }
     if let Some(model) = config.model.as_deref().and_then(ModelRef::parse) {
         agent.model = Some(model);

@@ -95,6 +95,11 @@ impl Instance {
             let mut registry =
                 Registry::builtin(&RegistryOptions { list, apply_patch, question: inner.settings.question_tool });
             registry.insert(task::tool(&agents));
+            for tool in &inner.settings.tools {
+                if registry.get(tool.name()).is_none() {
+                    registry.insert(tool.clone());
+                }
+            }
             if let Some(config) = loaded.config.other.get(tools::WEBSEARCH)
                 && search_tool(&loaded).is_none()
             {

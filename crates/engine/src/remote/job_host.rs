@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 use api::{
-    Action, EventBody, Json, JsonMap, MessageId, RunnerCall, RunnerCallState, RunnerChild, RunnerChildHandle,
-    RunnerDecision, RunnerError, RunnerMessage, RunnerUpdate, ToolPart, UserMessage,
+    Action, EventBody, Json, JsonMap, MessageId, Question, RunnerAnswers, RunnerCall, RunnerCallState, RunnerChild,
+    RunnerChildHandle, RunnerDecision, RunnerError, RunnerMessage, RunnerUpdate, ToolPart, UserMessage,
 };
 use futures::future::BoxFuture;
 use serde_json::json;
 use store::StoreError;
 use tokio_util::sync::CancellationToken;
-use tools::{Change, FileChange, Need, Progress};
+use tools::{Answers, Change, FileChange, Need, Progress};
 
 use super::POLL_INTERVAL;
 use super::child::{ChildHandle, Job};
@@ -19,11 +19,14 @@ use super::transcript::{JobTranscript, diff};
 use crate::ask::permission;
 use crate::ask::rules::Rules;
 use crate::turn::Turn;
-use crate::turn::tool_call::{Decision, ToolCall};
+use crate::turn::tool_call::{Decision, QuestionOutcome, ToolCall};
 use crate::{Error, lock};
 
 /// The refusal once the job has ended.
 pub(super) const ENDED: &str = "The job has ended";
+
+/// The refusal of questions where nobody is.
+const NOBODY: &str = "Nobody is there to answer questions";
 
 /// The host of one job, or of a subagent of the remote agent.
 pub(super) struct JobHost {
@@ -259,6 +262,28 @@ impl JobHost {
         Ok(answer)
     }
 
+    /// Asks the user questions, shown as a call. Where nobody answers questions of our own tool, nobody answers these.
+    async fn ask_questions(&self, call: &RunnerCall, questions: Vec<Question>) -> Result<RunnerAnswers, Error> {
+        if !self.turn.inner.settings.question_tool {
+            return Ok(RunnerAnswers::Dismissed(NOBODY.to_owned()));
+        }
+        let part = match self.show_call(call).await {
+            Ok(part) => part,
+            Err(why) => return Ok(RunnerAnswers::Dismissed(why)),
+        };
+        self.turn.wait_out_pause().await?;
+        let input = Json::Object(call.input.clone());
+        let outcome = self.tool_call(part).ask_questions(questions, &input, api::now(), &mut true).await?;
+        Ok(match outcome {
+            QuestionOutcome::Answered(Answers::Given(answers)) => RunnerAnswers::Given(answers),
+            QuestionOutcome::Answered(Answers::Dismissed) => {
+                RunnerAnswers::Dismissed("The user declined to answer".to_owned())
+            }
+            QuestionOutcome::Expired => RunnerAnswers::Dismissed("Nobody answered in time".to_owned()),
+            QuestionOutcome::Stopped => RunnerAnswers::Stopped,
+        })
+    }
+
     /// Decides whether a file may be used or a command run. What was just allowed for a call is not asked again.
     async fn permit(&self, wanted: RunnerCall) -> Result<(), String> {
         let mut transcript = self.transcript.lock().await;
@@ -364,6 +389,17 @@ impl api::RunnerContext for JobHost {
         })
     }
 
+    fn question(&self, call: RunnerCall, questions: Vec<Question>) -> BoxFuture<'_, RunnerAnswers> {
+        Box::pin(async move {
+            let running = RunnerCall { state: RunnerCallState::Running, ..call };
+            match self.ask_questions(&running, questions).await {
+                Ok(answers) => answers,
+                Err(Error::Parked) => RunnerAnswers::Stopped,
+                Err(error) => RunnerAnswers::Dismissed(error.to_string()),
+            }
+        })
+    }
+
     fn read<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Vec<u8>, String>> {
         Box::pin(async move {
             let shown = path.to_string_lossy();
@@ -398,6 +434,10 @@ impl api::RunnerContext for JobHost {
                 () = self.turn.cancel().cancelled() => {}
             }
         })
+    }
+
+    fn is_parked(&self) -> bool {
+        self.turn.run.is_parked()
     }
 
     fn steered(&self) -> BoxFuture<'_, RunnerMessage> {

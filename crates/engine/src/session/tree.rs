@@ -29,6 +29,15 @@ impl Inner {
         let tree = self.store.long_read(move |store| read_tree(store, &root)).await.map_err(store_error)?;
         tree.ok_or_else(|| HostError::not_found("session", id.as_str()))
     }
+
+    /// The same as JSON.
+    pub(crate) async fn tree_json(&self, id: &SessionId) -> Result<Vec<u8>, HostError> {
+        let root = id.clone();
+        let read = move |store: &Store| Ok(read_tree(store, &root)?.map(|tree| serde_json::to_vec(&tree)));
+        let json = self.store.long_read(read).await.map_err(store_error)?;
+        let json = json.ok_or_else(|| HostError::not_found("session", id.as_str()))?;
+        json.map_err(|error| HostError::Failed(error.to_string()))
+    }
 }
 
 /// Reads a session and everything below it; `None` if it does not exist.

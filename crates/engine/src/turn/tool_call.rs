@@ -87,7 +87,7 @@ impl Refusal {
 }
 
 /// The result of asking the user questions.
-enum QuestionOutcome {
+pub(crate) enum QuestionOutcome {
     Answered(Answers),
     /// Nobody answered in time.
     Expired,
@@ -471,7 +471,7 @@ impl ToolCall {
     }
 
     /// Asks the user the tool's questions.
-    async fn ask_questions(
+    pub(crate) async fn ask_questions(
         &mut self,
         questions: Vec<api::Question>,
         input: &Json,

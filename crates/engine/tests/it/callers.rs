@@ -9,6 +9,7 @@ use api::{
     ShellInput, SteerInput, SummarizeInput, TurnId, UpdateSession, WatchItem, WatchScope,
 };
 use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use indexmap::IndexMap;
 use serde_json::json;
 use testkit::{Recorder, soon};
@@ -66,6 +67,7 @@ async fn calls_that_find(engine: &Engine, id: &SessionId) -> Vec<&'static str> {
         ("waiting", is_missing(engine.waiting(id).await)),
         ("recover", is_missing(engine.recover(Some(id)).await)),
         ("tree", is_missing(engine.tree(id).await)),
+        ("tree_json", is_missing(engine.tree_json(id).await)),
         ("steer", is_missing(engine.steer(id, SteerInput::default()).await)),
         ("pause", is_missing(engine.pause(id, true).await)),
         ("cancel", is_missing(engine.cancel(id).await)),
@@ -110,6 +112,24 @@ async fn sessions_of_others_do_not_exist() {
     assert_eq!(listed(&lab, &alice).await, HashSet::from([made.clone(), copied.clone()]));
     assert_eq!(listed(&lab, &bob).await, HashSet::new());
     assert_eq!(listed(&lab, &lab.engine).await, HashSet::from([made, copied, unowned]));
+}
+
+#[tokio::test]
+async fn a_page_is_full_however_many_sessions_belong_to_others() {
+    let lab = Lab::new();
+    let (alice, bob) = (known_as(&lab, "alice"), known_as(&lab, "bob"));
+    let mut own = Vec::new();
+    for _ in 0..3 {
+        own.push(alice.create_session(&lab.scope, titled()).await.unwrap().id);
+    }
+    for _ in 0..5 {
+        bob.create_session(&lab.scope, titled()).await.unwrap();
+    }
+    for everywhere in [false, true] {
+        let query = ListSessions { limit: Some(3), everywhere, ..ListSessions::default() };
+        let page = alice.sessions(&lab.scope, query).await.unwrap();
+        assert_eq!(page.iter().map(|session| &session.id).collect::<HashSet<_>>(), own.iter().collect());
+    }
 }
 
 #[tokio::test]
@@ -188,6 +208,47 @@ async fn a_late_reader_still_sees_which_of_its_sessions_were_deleted() {
             if matches!(event.body, EventBody::SessionDeleted { .. }) {
                 break;
             }
+        }
+    }
+}
+
+/// In this process and in another one, whose sweep may have removed some events for everybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_reader_misses_nothing_of_a_session_that_is_deleted_meanwhile() {
+    let lab = Lab::new();
+    let (alice, bob) = (known_as(&lab, "alice"), known_as(&lab, "bob"));
+    let own = bob.create_session(&lab.scope, titled()).await.unwrap().id;
+    // Nothing is read from these before the session is gone.
+    let mut watches = Vec::new();
+    for engine in [lab.engine.clone(), open(&lab.project)] {
+        let caller = Caller { identity: Some("bob".to_owned()), ..Caller::default() };
+        let bobs = engine.with_caller(caller).watch(WatchScope::All, None).await.unwrap();
+        watches.push((engine.watch(WatchScope::Session(own.clone()), None).await.unwrap(), bobs));
+    }
+    let others = alice.create_session(&lab.scope, titled()).await.unwrap().id;
+    bob.prompt(&own, prompt(&script(json!([{"text": "done"}])))).await.unwrap();
+    alice.delete_session(&others).await.unwrap();
+    bob.delete_session(&own).await.unwrap();
+    let mut counts = Vec::new();
+    for (owners, bobs) in watches {
+        let (owners, bobs) = (until_deleted(owners, &own).await, until_deleted(bobs, &own).await);
+        assert_eq!(owners, bobs);
+        counts.push(bobs.len());
+    }
+    assert!(counts[0] > 5, "{counts:?}");
+}
+
+/// The types of the events of a session until its deletion. No other session may have any.
+async fn until_deleted(mut watch: BoxStream<'static, WatchItem>, session: &SessionId) -> Vec<String> {
+    let mut names = Vec::new();
+    loop {
+        let Some(WatchItem::Frame(frame)) = soon("the deletion", watch.next()).await else { continue };
+        let event = frame.event().unwrap();
+        let Some(of) = event.body.session_id() else { continue };
+        assert_eq!(of, session, "{event:?}");
+        names.push(api::Event::type_of(frame.json()).unwrap().into_owned());
+        if matches!(event.body, EventBody::SessionDeleted { .. }) {
+            return names;
         }
     }
 }

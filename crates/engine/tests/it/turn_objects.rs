@@ -95,6 +95,9 @@ async fn a_prompt_joins_the_running_turn_or_waits_for_one_of_its_own() {
         (turn(&lab, &first).await.state, turn(&lab, &queued[0]).await.state),
         (TurnState::Running, TurnState::Queued)
     );
+    let current = ListTurns { current: true, ..ListTurns::default() };
+    let current = lab.engine.turns(&session, current).await.unwrap().turns;
+    assert_eq!(current.iter().map(|turn| (&turn.id, turn.state)).collect::<Vec<_>>(), [(&first, TurnState::Running)]);
     let users = |messages: &[api::MessageWithParts]| messages.iter().filter(|m| m.info.as_user().is_some()).count();
     assert_eq!(users(&lab.messages(&session).await), 2, "a queued prompt is no message yet");
     release(&lab, "go");
@@ -110,7 +113,8 @@ async fn a_prompt_joins_the_running_turn_or_waits_for_one_of_its_own() {
     let mut listed = Vec::new();
     let mut before = None;
     loop {
-        let page = lab.engine.turns(&session, ListTurns { before, limit: Some(2), ended: Some(true) }).await.unwrap();
+        let query = ListTurns { before, limit: Some(2), ended: Some(true), ..ListTurns::default() };
+        let page = lab.engine.turns(&session, query).await.unwrap();
         listed.extend(page.turns.into_iter().map(|turn| turn.id.number));
         before = page.older;
         if before.is_none() {

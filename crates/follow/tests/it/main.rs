@@ -35,6 +35,7 @@ pub fn open(project: &TempProject) -> Engine {
         question_tool: false,
         careful: false,
         runners: Default::default(),
+        tools: Vec::new(),
         version: "0.0.0".to_owned(),
     })
     .unwrap()

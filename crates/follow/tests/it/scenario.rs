@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use api::{
-    AgentRuntime, CreateSession, EventBody, ListTurns, MessageError, MessageId, MessageWithParts, Part, PromptInput,
-    PromptPart, Scope, SessionId, TurnState,
+    AgentRuntime, CreateSession, Delivery, EventBody, ListTurns, MessageError, MessageId, MessageWithParts, Part,
+    PromptInput, PromptPart, Scope, SessionId, TurnState,
 };
 use testkit::{ModelServer, Reply, TempProject, soon};
 use trefoil_follow::{Answer, Feed, Item, Patience, Running, Task, TurnHandle, running};
+
+/// More turns than a page of them has.
+const QUEUED: usize = 101;
 
 /// Runs everything on a host whose model is `model`.
 pub async fn scenario(host: Arc<dyn AgentRuntime>, project: &TempProject, mut model: ModelServer) {
@@ -84,6 +87,9 @@ async fn attached(host: &Arc<dyn AgentRuntime>, scope: &Scope, session: &Session
         Some(Running::Unnamed) => Task::Running,
         None => panic!("nothing runs"),
     };
+    if host.features().turns {
+        behind_many(host, scope, session).await;
+    }
     let mut ours = turn(host, session, task);
     let ours = async {
         // It is attached once it has looked at what runs; the model continues only then.
@@ -107,6 +113,20 @@ async fn attached(host: &Arc<dyn AgentRuntime>, scope: &Scope, session: &Session
     // The answer comes before the turn is put away.
     testkit::eventually("the session is idle", async || running(&**host, scope, session).await.unwrap().is_none())
         .await;
+}
+
+/// What runs is found whatever waits behind it.
+async fn behind_many(host: &Arc<dyn AgentRuntime>, scope: &Scope, session: &SessionId) {
+    let current = running(&**host, scope, session).await.unwrap();
+    let mut queued = Vec::new();
+    for _ in 0..QUEUED {
+        let input = PromptInput { parts: vec![PromptPart::text("Later")], ..PromptInput::default() };
+        queued.extend(host.submit(session, input, Delivery::Queue).await.unwrap().turn_id);
+    }
+    assert_eq!((queued.len(), running(&**host, scope, session).await.unwrap()), (QUEUED, current));
+    for turn in &queued {
+        host.cancel_turn(turn).await.unwrap();
+    }
 }
 
 /// A turn that runs.

@@ -68,7 +68,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Lists the tools and prompts. Failing prompts do not fail the server.
+    /// Lists the tools and prompts. A server whose prompts cannot be listed is used without them.
     async fn list(&self) -> Result<(), Error> {
         let limit = self.limits.0;
         if self.client.has("tools") {

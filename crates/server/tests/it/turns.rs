@@ -44,6 +44,8 @@ async fn turns_are_queued_listed_waited_for_and_cancelled_one_by_one() {
     assert_eq!((status, &cancelled["state"]), (200, &json!("cancelled")));
     let page = rig.get(&format!("/session/{session}/turn?ended=false&limit=1")).await;
     assert_eq!((&page["turns"][0]["id"], &page["older"]), (&json!(kept), &json!(kept)));
+    let page = rig.get(&format!("/session/{session}/turn?current=true")).await;
+    assert_eq!((&page["turns"][0]["id"], page["turns"].as_array().map(Vec::len)), (&json!(running), Some(1)));
     let page = rig.get(&format!("/session/{session}/turn?before={kept}")).await;
     assert_eq!((&page["turns"][0]["id"], &page["older"]), (&json!(running), &Value::Null));
     let reply = format!("/session/{session}/permissions/{}", ask["properties"]["id"].as_str().unwrap());

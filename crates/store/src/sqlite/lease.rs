@@ -243,6 +243,16 @@ pub(crate) fn acquire(
     Ok(AcquireOutcome::Acquired { lease, took_over: before.is_some(), revision, newest, turn })
 }
 
+/// Gives a lease back, if it is still the session's.
+pub(crate) fn release(conn: &Connection, lease: &Lease) -> Result<(), StoreError> {
+    conn.prepare_cached("DELETE FROM lease WHERE session = ?1 AND owner = ?2 AND epoch = ?3")?.execute(params![
+        lease.session.as_str(),
+        lease.owner,
+        int(lease.epoch)
+    ])?;
+    Ok(())
+}
+
 /// Increments a counter and returns its value.
 pub(crate) fn next_counter(conn: &Connection, counter: &str) -> Result<u64, StoreError> {
     // Not `RETURNING`, which is slower than both statements.

@@ -10,7 +10,7 @@ use api::{Bound, Budget, BudgetState, SessionId, Timestamp, Usage, Usd};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
-use crate::budget::{BudgetExceeded, Reservation};
+use crate::budget::{BudgetExceeded, LedgerOp, Reservation};
 use crate::error::StoreError;
 use crate::sqlite::row::{self, int, uint};
 
@@ -54,6 +54,19 @@ fn upsert_sql(kinds: &[&str]) -> String {
         }
     }
     format!("INSERT INTO ledger (session{names}) VALUES (?1{values}) ON CONFLICT (session) DO UPDATE SET {sums}")
+}
+
+pub(crate) fn apply(conn: &Connection, op: &LedgerOp) -> Result<(), StoreError> {
+    match op {
+        LedgerOp::Usage { session, used } => add(conn, session.as_str(), used),
+        LedgerOp::ChangedFile { session, file } => count_changed_file(conn, session.as_str(), file),
+        // The writer calls `reserve`, because that decides whether the rest of the batch is applied.
+        LedgerOp::Reserve(_) => Ok(()),
+        LedgerOp::Spend { id, used } => spend(conn, id, used),
+        LedgerOp::Budget { session, budget, is_additional } => {
+            set_budget(conn, session, budget.as_ref(), *is_additional)
+        }
+    }
 }
 
 /// Converts dollars to the ledger's billionths.
@@ -133,7 +146,7 @@ fn ancestors(conn: &Connection, session: &str) -> Result<Vec<String>, StoreError
 }
 
 /// Adds what a session used. Does nothing if the session is gone.
-pub(crate) fn add(conn: &Connection, session: &str, used: &Usage) -> Result<(), StoreError> {
+fn add(conn: &Connection, session: &str, used: &Usage) -> Result<(), StoreError> {
     if *used == Usage::default() {
         return Ok(());
     }
@@ -145,7 +158,7 @@ pub(crate) fn add(conn: &Connection, session: &str, used: &Usage) -> Result<(), 
 }
 
 /// Counts a changed file in the session and in each ancestor that has not counted it before.
-pub(crate) fn count_changed_file(conn: &Connection, session: &str, file: &str) -> Result<(), StoreError> {
+fn count_changed_file(conn: &Connection, session: &str, file: &str) -> Result<(), StoreError> {
     let one = amounts(&Usage { files: 1, ..Usage::default() });
     let mut insert = conn.prepare_cached("INSERT OR IGNORE INTO touched (session, path) VALUES (?1, ?2)")?;
     for (above, session) in ancestors(conn, session)?.iter().enumerate() {
@@ -214,14 +227,14 @@ fn check_budget(conn: &Connection, session: &str, wanted: &Reservation) -> Resul
 }
 
 /// Replaces a reservation by what was used. Does nothing if it was already replaced.
-pub(crate) fn spend(conn: &Connection, id: &str, used: &Usage) -> Result<(), StoreError> {
+fn spend(conn: &Connection, id: &str, used: &Usage) -> Result<(), StoreError> {
     let mut statement = conn.prepare_cached("DELETE FROM reservation WHERE id = ?1 RETURNING session")?;
     let session: Option<String> = statement.query_row([id], |row| row.get(0)).optional()?;
     session.map_or(Ok(()), |session| add(conn, &session, used))
 }
 
 /// Sets or removes a budget. With `is_additional`, it comes on top of what was used so far, and its clock starts now.
-pub(crate) fn set_budget(
+fn set_budget(
     conn: &Connection,
     session: &SessionId,
     budget: Option<&Budget>,

@@ -1,5 +1,7 @@
 //! Reads the log, for replay and to follow what other processes committed.
 
+use std::sync::Arc;
+
 use api::{Cursor, EventId, Frame, Part, PartId};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -137,7 +139,7 @@ fn row_to_frame(row: &Row<'_>, seq: u64, json: String, locations: &mut LocationC
     let session = session.map(|session| row::id("event", &session)).transpose()?;
     let location = locations.of(row)?;
     let frame = Frame::stored(Cursor { seq, id }, location.directory, location.project, session, Bytes::from(json));
-    Ok(frame.of_turn(turn(row)?).of_owner(row.get::<_, Option<String>>(9)?))
+    Ok(frame.of_turn(turn(row)?).of_owner(row.get::<_, Option<Arc<str>>>(9)?))
 }
 
 /// The turn that a row is part of.

@@ -26,6 +26,7 @@ use crate::sqlite::file::read_only::Access;
 pub(crate) use message::newest_stamp;
 pub use pages::MessagePages;
 pub use records::{RECORD_PAGE_MAX, Record, RecordPage};
+pub(crate) use session::session_owner;
 pub use session::{CreationOrder, SessionQuery};
 pub use state::{AskFilter, AskRow, InboxEntry, Stats};
 pub use tree::{TreeRows, TreeSession};

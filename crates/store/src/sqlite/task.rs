@@ -25,17 +25,30 @@ pub(crate) fn apply(conn: &Connection, op: &TaskOp) -> Result<(), StoreError> {
     }
 }
 
-fn put(conn: &Connection, part: &PartId, TaskRow { task, input }: &TaskRow) -> Result<(), StoreError> {
-    let background = task.background.as_ref();
-    conn.prepare_cached(
-        "INSERT INTO task_link
+fn put(conn: &Connection, part: &PartId, row: &TaskRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO task_link
              (part, version, parent, child, prompt, title, input, cancelled, careful, awaited, follower)
-         SELECT ?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 WHERE EXISTS (SELECT 1 FROM session WHERE id = ?2)
-         ON CONFLICT (part) DO UPDATE SET version = version + 1, parent = ?2, child = ?3, prompt = ?4, title = ?5,
-             input = ?6, cancelled = ?7, careful = ?8, awaited = ?9, follower = ?10",
-    )?
-    .execute(params![
+         SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11 WHERE EXISTS (SELECT 1 FROM session WHERE id = ?3)
+         ON CONFLICT (part) DO UPDATE SET version = version + 1, parent = ?3, child = ?4, prompt = ?5, title = ?6,
+             input = ?7, cancelled = ?8, careful = ?9, awaited = ?10, follower = ?11";
+    write(conn, sql, part, 1, row).map(drop)
+}
+
+/// Parent and child of a call never change, so no page of their indexes is written.
+fn replace(conn: &Connection, part: &PartId, version: u64, row: &TaskRow) -> Result<(), StoreError> {
+    let sql = "UPDATE task_link SET version = version + 1, prompt = ?5, title = ?6, input = ?7, cancelled = ?8,
+             careful = ?9, awaited = ?10, follower = ?11
+         WHERE part = ?1 AND version = ?2";
+    require(write(conn, sql, part, version, row)?, part)
+}
+
+/// Runs a statement whose parameters are the [`COLUMNS`] of a link, in order. Returns how many rows it changed.
+fn write(conn: &Connection, sql: &str, part: &PartId, version: u64, row: &TaskRow) -> Result<usize, StoreError> {
+    let TaskRow { task, input } = row;
+    let background = task.background.as_ref();
+    Ok(conn.prepare_cached(sql)?.execute(params![
         part.as_str(),
+        int(version),
         task.parent.as_str(),
         task.child.as_str(),
         task.prompt.as_str(),
@@ -45,35 +58,7 @@ fn put(conn: &Connection, part: &PartId, TaskRow { task, input }: &TaskRow) -> R
         task.careful,
         background.map(|background| background.awaited),
         background.and_then(|background| background.follower.as_ref())
-    ])?;
-    Ok(())
-}
-
-/// Parent and child of a call never change, so no page of their indexes is written.
-fn replace(
-    conn: &Connection,
-    part: &PartId,
-    version: u64,
-    TaskRow { task, input }: &TaskRow,
-) -> Result<(), StoreError> {
-    let background = task.background.as_ref();
-    let mut statement = conn.prepare_cached(
-        "UPDATE task_link SET version = version + 1, prompt = ?3, title = ?4, input = ?5, cancelled = ?6, careful = ?7,
-             awaited = ?8, follower = ?9
-         WHERE part = ?1 AND version = ?2",
-    )?;
-    let changed = statement.execute(params![
-        part.as_str(),
-        int(version),
-        task.prompt.as_str(),
-        task.title,
-        input,
-        task.cancelled,
-        task.careful,
-        background.map(|background| background.awaited),
-        background.and_then(|background| background.follower.as_ref())
-    ])?;
-    require(changed, part)
+    ])?)
 }
 
 fn require(changed: usize, part: &PartId) -> Result<(), StoreError> {

@@ -1,17 +1,17 @@
 //! Turns: the rows behind them, how prompts find their turn, and how a turn begins and ends.
 
-use api::{ListTurns, MessageError, MessageId, SessionId, Timestamp, TurnId, TurnState};
+use std::ops::ControlFlow;
+
+use api::{EventBody, ListTurns, MessageId, SessionId, TurnId, TurnState};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::Store;
-use crate::batch::{EnqueuedPrompt, TurnEnd};
 use crate::error::StoreError;
 use crate::sqlite::ledger::money;
 use crate::sqlite::read::read_transaction;
 use crate::sqlite::row::{self, int, uint};
-
-/// How many turns of a session may wait.
-pub const MAX_QUEUED_TURNS: u64 = 1000;
+use crate::sqlite::write::apply::{BatchWriter, run};
+use crate::turn::{EnqueuedPrompt, MAX_QUEUED_TURNS, NextTurn, TurnEnd, TurnOp, TurnRow};
 
 /// How many turns a page has if its query names no limit, and at most.
 const PAGE: usize = 100;
@@ -20,38 +20,41 @@ const MAX_PAGE: usize = 1000;
 /// What a session and its descendants have used, as `ledger` counts it.
 const SPENT: &str = "coalesce((SELECT total_cost FROM ledger WHERE session = ?1), 0)";
 
-/// A turn's row.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TurnRow {
-    /// Its id.
-    pub id: TurnId,
-    /// Its stored state: never [`TurnState::Waiting`], which follows from asks and budgets.
-    pub state: TurnState,
-    /// The prompts that it took in.
-    pub prompts: Vec<MessageId>,
-    /// Who sent the first one.
-    pub caller: Option<String>,
-    /// Its last answer, once it has ended.
-    pub answer: Option<MessageId>,
-    /// The error of its last answer.
-    pub error: Option<MessageError>,
-    /// What its session and all descendants have used since it began.
-    pub cost: api::Usd,
-    /// When its first prompt was accepted.
-    pub created: Timestamp,
-    /// When it began.
-    pub started: Option<Timestamp>,
-    /// When it ended.
-    pub ended: Option<Timestamp>,
-}
-
-/// The turn of a session that runs, or that runs next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NextTurn {
-    /// Its number.
-    pub number: u64,
-    /// Whether its prompt is still queued, and no message yet.
-    pub is_queued: bool,
+pub(crate) fn apply(writer: &mut BatchWriter<'_>, op: &TurnOp) -> Result<(), StoreError> {
+    let conn = writer.conn;
+    match op {
+        TurnOp::Enqueue(prompt) => {
+            writer.applied.turn = enqueue(conn, prompt)?.map(|number| (prompt.session.clone(), number));
+        }
+        TurnOp::Promote { queued, message } => writer.applied.turn = promote(conn, queued, message)?,
+        TurnOp::Dequeue(message) => {
+            run(conn, "DELETE FROM inbox WHERE message = ?1", [message.as_str()])?;
+        }
+        TurnOp::CountAttempt(message) => {
+            run(conn, "UPDATE inbox SET attempts = attempts + 1 WHERE message = ?1", [message.as_str()])?;
+        }
+        TurnOp::Begin { session, number, is_joinable } => {
+            writer.applied.turn = Some((session.clone(), begin(conn, session, *number, *is_joinable)?));
+        }
+        TurnOp::Suspend { session, number } => suspend(conn, session, *number)?,
+        TurnOp::AnswerEnded { session, error } => {
+            let sql = "UPDATE turn SET error = ?3 WHERE session = ?1 AND number = ?2 AND error IS NOT ?3";
+            run(conn, sql, params![session.as_str(), writer.turn_of(session).map(int), error])?;
+        }
+        // The writer calls `end`, because that decides whether the rest of the batch is applied.
+        TurnOp::End(_) => {}
+        TurnOp::CancelQueued(turn) => {
+            cancel_queued(conn, turn)?;
+            writer.applied.turn = Some((turn.session.clone(), turn.number));
+        }
+        TurnOp::Event(session, state) => {
+            if let Some(number) = writer.turn_of(session) {
+                let (session_id, turn_id) = (session.clone(), TurnId::new(session, number));
+                writer.log_new_event(EventBody::SessionTurn { session_id, turn_id, state: *state })?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The turn that runs in a session, or that runs next: first what joined, then what was queued.
@@ -98,6 +101,23 @@ pub(crate) fn running(conn: &Connection, session: &SessionId) -> Result<Option<u
     Ok(turn.flatten().map(uint))
 }
 
+/// The turn that a session is running, also one that takes in no prompts, or the next one that it will run.
+fn running_or_next(conn: &Connection, session: &SessionId) -> Result<Option<u64>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT turn FROM status WHERE session = ?1")?;
+    let status: Option<Option<i64>> = statement.query_row([session.as_str()], |row| row.get(0)).optional()?;
+    if status == Some(None) {
+        // A turn that takes in no prompts is not named there. Those that were queued since have greater numbers.
+        let mut statement = conn.prepare_cached(
+            "SELECT number FROM turn WHERE session = ?1 AND state = 'running' ORDER BY number DESC LIMIT 1",
+        )?;
+        let running: Option<i64> = statement.query_row([session.as_str()], |row| row.get(0)).optional()?;
+        if running.is_some() {
+            return Ok(running.map(uint));
+        }
+    }
+    Ok(current(conn, session)?.map(|next| next.number))
+}
+
 /// Adds a row for a turn. Returns its number.
 fn insert(
     conn: &Connection,
@@ -127,7 +147,7 @@ fn insert(
 }
 
 /// Adds a prompt to the inbox, and to its turn. Returns the turn's number, or `None` if the prompt was already there.
-pub(crate) fn enqueue(conn: &Connection, prompt: &EnqueuedPrompt) -> Result<Option<u64>, StoreError> {
+fn enqueue(conn: &Connection, prompt: &EnqueuedPrompt) -> Result<Option<u64>, StoreError> {
     let EnqueuedPrompt { session, message, data, caller, input } = prompt;
     let known = conn.prepare_cached("SELECT turn FROM inbox WHERE message = ?1")?.exists([message.as_str()])?;
     if known {
@@ -162,11 +182,7 @@ pub(crate) fn enqueue(conn: &Connection, prompt: &EnqueuedPrompt) -> Result<Opti
 }
 
 /// Replaces a queued prompt by the message that it becomes. Returns its turn.
-pub(crate) fn promote(
-    conn: &Connection,
-    queued: &MessageId,
-    message: &MessageId,
-) -> Result<Option<(SessionId, u64)>, StoreError> {
+fn promote(conn: &Connection, queued: &MessageId, message: &MessageId) -> Result<Option<(SessionId, u64)>, StoreError> {
     let mut statement = conn.prepare_cached("SELECT session, turn FROM inbox WHERE message = ?1")?;
     let found: Option<(String, i64)> =
         statement.query_row([queued.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
@@ -182,12 +198,7 @@ pub(crate) fn promote(
 }
 
 /// Marks a turn as running; without a number, a new one. Returns its number.
-pub(crate) fn begin(
-    conn: &Connection,
-    session: &SessionId,
-    number: Option<u64>,
-    is_joinable: bool,
-) -> Result<u64, StoreError> {
+fn begin(conn: &Connection, session: &SessionId, number: Option<u64>, is_joinable: bool) -> Result<u64, StoreError> {
     let number = match number {
         None => insert(conn, session, "", None, true)?,
         Some(number) => {
@@ -209,29 +220,22 @@ pub(crate) fn begin(
 }
 
 /// Marks a turn that is to be resumed later.
-pub(crate) fn suspend(conn: &Connection, session: &SessionId, number: u64) -> Result<(), StoreError> {
+fn suspend(conn: &Connection, session: &SessionId, number: u64) -> Result<(), StoreError> {
     conn.prepare_cached("UPDATE turn SET state = 'queued' WHERE session = ?1 AND number = ?2 AND ended IS NULL")?
         .execute(params![session.as_str(), int(number)])?;
     Ok(())
 }
 
-/// What remains after a turn has ended, or why it has not.
-pub(crate) enum EndOutcome {
-    /// It has ended, and other turns of the session may wait.
-    Ended { more_turns: bool },
-    /// A prompt has joined it.
-    Continues,
-}
-
-/// Ends a turn, unless one of its prompts still waits.
-pub(crate) fn end(conn: &Connection, end: &TurnEnd) -> Result<EndOutcome, StoreError> {
+/// Ends a turn. Breaks if one of its prompts still waits: then it goes on.
+pub(crate) fn end(writer: &mut BatchWriter<'_>, end: &TurnEnd) -> Result<ControlFlow<()>, StoreError> {
     let TurnEnd { session, number, is_cancelled, answer, error } = end;
+    let conn = writer.conn;
     let error = error.as_ref().map(serde_json::to_string).transpose();
     let error = error.map_err(|error| StoreError::Invalid(error.to_string()))?;
     let mut statement = conn.prepare_cached("SELECT coalesce(max(turn = ?2), -1) FROM inbox WHERE session = ?1")?;
     let waiting: i64 = statement.query_row(params![session.as_str(), int(*number)], |row| row.get(0))?;
     if waiting == 1 {
-        return Ok(EndOutcome::Continues);
+        return Ok(ControlFlow::Break(()));
     }
     conn.prepare_cached(&format!(
         "UPDATE turn SET ended = ?3, answer = ?4, cost = max({SPENT} - spent_before, 0), error = coalesce(?6, error),
@@ -246,11 +250,12 @@ pub(crate) fn end(conn: &Connection, end: &TurnEnd) -> Result<EndOutcome, StoreE
         is_cancelled,
         error
     ])?;
-    Ok(EndOutcome::Ended { more_turns: waiting == 0 })
+    writer.applied.more_turns = waiting == 0;
+    Ok(ControlFlow::Continue(()))
 }
 
 /// Cancels a turn that waits with its prompt in the queue.
-pub(crate) fn cancel_queued(conn: &Connection, turn: &TurnId) -> Result<(), StoreError> {
+fn cancel_queued(conn: &Connection, turn: &TurnId) -> Result<(), StoreError> {
     let key = params![turn.session.as_str(), int(turn.number)];
     let removed = conn
         .prepare_cached("DELETE FROM inbox WHERE session = ?1 AND turn = ?2 AND input IS NOT NULL")?
@@ -317,11 +322,6 @@ fn spent(conn: &Connection, session: &SessionId) -> Result<i64, StoreError> {
     Ok(statement.query_row([session.as_str()], |row| row.get(0))?)
 }
 
-pub(crate) fn session_owner(conn: &Connection, session: &SessionId) -> Result<Option<String>, StoreError> {
-    let mut statement = conn.prepare_cached("SELECT owner FROM session WHERE id = ?1")?;
-    Ok(statement.query_row([session.as_str()], |row| row.get(0)).optional()?.flatten())
-}
-
 impl Store {
     /// A turn's row. Quick: one row by its key.
     pub fn turn(&self, id: &TurnId) -> Result<Option<TurnRow>, StoreError> {
@@ -341,12 +341,20 @@ impl Store {
         let before = query.before.as_ref().map_or(i64::MAX, |turn| int(turn.number));
         self.read(|conn| {
             let _snapshot = read_transaction(conn)?;
+            let (from, before) = match query.current {
+                false => (0, before),
+                true => match running_or_next(conn, session)?.map(int) {
+                    Some(current) => (current, before.min(current + 1)),
+                    None => return Ok((Vec::new(), false)),
+                },
+            };
             let spent = spent(conn, session)?;
             let mut statement = conn.prepare_cached(&format!(
-                "SELECT {COLUMNS} FROM turn WHERE session = ?1 AND number < ?2
+                "SELECT {COLUMNS} FROM turn WHERE session = ?1 AND number >= ?5 AND number < ?2
                  AND (?3 IS NULL OR (ended IS NOT NULL) = ?3) ORDER BY number DESC LIMIT ?4"
             ))?;
-            let mut rows = statement.query(params![session.as_str(), before, query.ended, int(limit as u64 + 1)])?;
+            let values = params![session.as_str(), before, query.ended, int(limit as u64 + 1), from];
+            let mut rows = statement.query(values)?;
             let mut turns = Vec::new();
             while let Some(row) = rows.next()? {
                 turns.push(turn_row(row, session, spent)?);
@@ -402,18 +410,5 @@ impl Store {
             let turns = statement.query_map([session.as_str()], |row| row.get::<_, i64>(0))?;
             turns.map(|turn| Ok(TurnId::new(session, uint(turn?)))).collect()
         })
-    }
-
-    /// Data that was stored with a session. Quick: one row by its key.
-    pub fn session_data(&self, session: &SessionId) -> Result<Option<String>, StoreError> {
-        self.read(|conn| {
-            let mut statement = conn.prepare_cached("SELECT data FROM session WHERE id = ?1")?;
-            Ok(statement.query_row([session.as_str()], |row| row.get(0)).optional()?.flatten())
-        })
-    }
-
-    /// Who owns a session; `None` for the owner of the machine. Quick: one row by its key.
-    pub fn session_owner(&self, session: &SessionId) -> Result<Option<String>, StoreError> {
-        self.read(|conn| session_owner(conn, session))
     }
 }

@@ -7,7 +7,7 @@
 //! Before each transaction the writer checks that the files are still at their path ([`FileIdentity`]); afterwards it
 //! records the end of the log ([`TipFile`]).
 
-mod apply;
+pub(crate) mod apply;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -34,7 +34,7 @@ use crate::sqlite::row::int;
 use crate::sqlite::upkeep::space;
 use crate::sqlite::upkeep::sweep::Sweep;
 use crate::sqlite::{log, schema};
-use apply::Applied;
+use apply::{Applied, SessionOwners};
 
 /// The most jobs queued for the writer; further callers wait for a slot.
 pub(crate) const QUEUE: usize = 1024;
@@ -198,6 +198,8 @@ pub(crate) struct WriterState {
     wal_pages: Arc<AtomicI32>,
     /// When the files were last checked.
     last_file_check: Option<Instant>,
+    /// The owners of the sessions that were written to.
+    session_owners: SessionOwners,
 }
 
 impl Default for WriterState {
@@ -216,6 +218,7 @@ impl Default for WriterState {
             revision_data_version: 0,
             wal_pages: Arc::default(),
             last_file_check: None,
+            session_owners: SessionOwners::default(),
         }
     }
 }
@@ -442,6 +445,7 @@ impl Writer {
         match self.apply(group) {
             Ok(outcomes) => Ok(outcomes),
             Err(error) => {
+                self.state.session_owners.clear();
                 // After some errors SQLite has already rolled back.
                 if !self.conn.is_autocommit()
                     && let Err(error) = self.conn.execute_batch("ROLLBACK")
@@ -522,6 +526,7 @@ impl Writer {
                 Ok(_) => {}
                 Err(error) if is_single || self.conn.is_autocommit() => return Err(error.clone()),
                 Err(_) => {
+                    self.state.session_owners.clear();
                     self.conn.prepare_cached("ROLLBACK TO job")?.execute([])?;
                 }
             }
@@ -555,7 +560,7 @@ impl Writer {
             WriteRequest::Commit(batch) => {
                 // Counted even if the batch fails: counting too often is harmless.
                 self.state.revision += u64::from(batch.invalidates_cache());
-                let mut applied = apply::batch(&self.conn, batch)?;
+                let mut applied = apply::batch(&self.conn, &mut self.state.session_owners, batch)?;
                 if let Some(session) = &batch.claim
                     && lease::row(&self.conn, session)?.is_none()
                 {

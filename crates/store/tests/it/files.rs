@@ -198,16 +198,7 @@ async fn the_wal_does_not_grow_forever() {
 #[tokio::test]
 async fn an_older_log_and_its_inbox_are_kept() {
     let temp = Temp::new();
-    fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
-    let old = Connection::open(temp.path()).unwrap();
-    for schema in [
-        include_str!("../../src/sqlite/schema/1.sql"),
-        include_str!("../../src/sqlite/schema/2.sql"),
-        include_str!("../../src/sqlite/schema/3.sql"),
-    ] {
-        old.execute_batch(schema).unwrap();
-    }
-    old.execute_batch("PRAGMA application_id = 1416783206; PRAGMA user_version = 3").unwrap();
+    let old = temp.create_old(3);
     let ids = [EventId::new(), EventId::new()];
     for (seq, id) in [41, 42].into_iter().zip(&ids) {
         let json = serde_json::to_string(&Event { id: id.clone(), ..Event::new(toast(seq.to_string())) }).unwrap();

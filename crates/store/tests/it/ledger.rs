@@ -314,10 +314,7 @@ async fn ancestors_pay_for_the_interrupted_call_of_a_deleted_session() {
 #[tokio::test]
 async fn usage_from_before_the_ledger_is_migrated() {
     let temp = Temp::new();
-    std::fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
-    let old = rusqlite::Connection::open(temp.path()).unwrap();
-    old.execute_batch(include_str!("../../src/sqlite/schema/1.sql")).unwrap();
-    old.execute_batch("PRAGMA application_id = 1416783206; PRAGMA user_version = 1").unwrap();
+    let old = temp.create_old(1);
     let root = below(None);
     let mut child = below(Some(&root.id));
     child.cost = Some(Usd(0.25));

@@ -9,6 +9,7 @@ mod files;
 mod ledger;
 mod long_reads;
 mod order;
+mod owners;
 mod pages;
 mod processes;
 mod records;

@@ -1,30 +1,13 @@
 //! Messages and parts are listed in the order they were stored, whatever their times and ids.
 
-use std::fs;
-
 use crate::common::*;
 use api::*;
 use proptest::prelude::*;
-use rusqlite::Connection;
 use serde_json::json;
 use trefoil_store::*;
 
 /// The schema before messages had their own order.
-const OLD: [&str; 4] = [
-    include_str!("../../src/sqlite/schema/1.sql"),
-    include_str!("../../src/sqlite/schema/2.sql"),
-    include_str!("../../src/sqlite/schema/3.sql"),
-    include_str!("../../src/sqlite/schema/4.sql"),
-];
-
-/// Creates a database of the version before.
-pub fn old_database(temp: &Temp) -> Connection {
-    fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
-    let old = Connection::open(temp.path()).unwrap();
-    old.execute_batch(&OLD.concat()).unwrap();
-    old.execute_batch("PRAGMA application_id = 1416783206; PRAGMA user_version = 4").unwrap();
-    old
-}
+const OLD: u32 = 4;
 
 /// An id as made by a clock that shows `time`, in milliseconds.
 fn id_at(time: i64, tail: &str) -> MessageId {
@@ -208,7 +191,7 @@ async fn an_older_database_keeps_its_order() {
     let temp = Temp::new();
     let session = session("s", 1);
     {
-        let old = old_database(&temp);
+        let old = temp.create_old(OLD);
         // As the old version listed them: by time, then in the order they were stored.
         for (id, created) in [("msg_b", 5), ("msg_000000000009x", 3), ("msg_a", 5), ("msg_000000000002x", 4)] {
             let message = user_message(&session.id, MessageId::parse(id).unwrap(), created);

@@ -172,3 +172,34 @@ async fn an_expired_record_does_not_exist_for_conditional_writes() {
     store.commit(same).await.unwrap();
     assert!(store.record("tokens", "a").unwrap().is_some(), "the same value that had expired is written again");
 }
+
+#[tokio::test]
+async fn a_deletion_expects_a_version_too() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let delete = async |expect: u64| {
+        let mut batch = batch();
+        batch.record("tokens", "a", None, Some(expect));
+        store.commit(batch).await.map(|committed| committed.versions)
+    };
+    let write = async |expires: Option<Timestamp>| {
+        let mut batch = batch();
+        match expires {
+            Some(expires) => batch.record_until("tokens", "a", &json!(1), None, expires),
+            None => batch.record("tokens", "a", Some(&json!(1)), None),
+        }
+        store.commit(batch).await.unwrap().versions[0]
+    };
+    assert_eq!(delete(0).await.unwrap(), [0_u64; 0], "there is none, as expected");
+    let version = write(None).await;
+    for wrong in [0, version + 1] {
+        let error = delete(wrong).await.unwrap_err();
+        assert!(matches!(error, StoreError::Conflict { found, expected, .. } if (found, expected) == (version, wrong)));
+    }
+    delete(version).await.unwrap();
+    let expired = write(Some(1)).await;
+    let error = delete(expired).await.unwrap_err();
+    assert!(matches!(error, StoreError::Conflict { found: 0, .. }), "{error:?}");
+    delete(0).await.unwrap();
+    assert_eq!(store.records_page("tokens", .., 10, 0).unwrap(), RecordPage::default(), "what had expired is gone");
+}

@@ -329,9 +329,7 @@ async fn approvals_are_listed_and_revoked() {
 #[test]
 fn old_approvals_move_to_the_main_worktree_or_are_dropped() {
     let temp = Temp::new();
-    let old = crate::order::old_database(&temp);
-    old.execute_batch(include_str!("../../src/sqlite/schema/5.sql")).unwrap();
-    old.execute_batch("PRAGMA user_version = 5").unwrap();
+    let old = temp.create_old(5);
     for (id, worktree) in [("abc", "/repo"), ("global", "/"), ("odd", "/")] {
         let json = json!({"id": id, "worktree": worktree, "time": {"created": 1, "updated": 1}, "sandboxes": []});
         old.execute("INSERT INTO project (id, json) VALUES (?1, ?2)", [id, &json.to_string()]).unwrap();

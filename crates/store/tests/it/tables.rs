@@ -1,8 +1,6 @@
 //! What holds up a session, task links and worktrees: conditional changes, queries, deletion, and the records that they
 //! were before.
 
-use std::fs;
-
 use crate::common::*;
 use api::*;
 use rusqlite::Connection;
@@ -229,26 +227,7 @@ async fn a_session_changes_as_it_is_now() {
 }
 
 /// The schema before these were tables.
-const OLD: [&str; 10] = [
-    include_str!("../../src/sqlite/schema/1.sql"),
-    include_str!("../../src/sqlite/schema/2.sql"),
-    include_str!("../../src/sqlite/schema/3.sql"),
-    include_str!("../../src/sqlite/schema/4.sql"),
-    include_str!("../../src/sqlite/schema/5.sql"),
-    include_str!("../../src/sqlite/schema/6.sql"),
-    include_str!("../../src/sqlite/schema/7.sql"),
-    include_str!("../../src/sqlite/schema/8.sql"),
-    include_str!("../../src/sqlite/schema/9.sql"),
-    include_str!("../../src/sqlite/schema/10.sql"),
-];
-
-fn old_database(temp: &Temp) -> Connection {
-    fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
-    let old = Connection::open(temp.path()).unwrap();
-    old.execute_batch(&OLD.concat()).unwrap();
-    old.execute_batch("PRAGMA application_id = 1416783206; PRAGMA user_version = 10").unwrap();
-    old
-}
+const OLD: u32 = 10;
 
 fn put_session(old: &Connection, session: &Session) {
     let sql = "INSERT INTO session (id, project, directory, parent, updated, title, json, data, owner)
@@ -261,7 +240,7 @@ fn put_session(old: &Connection, session: &Session) {
 #[test]
 fn records_of_an_older_version_become_rows() {
     let temp = Temp::new();
-    let old = old_database(&temp);
+    let old = temp.create_old(OLD);
     let [top, mut child, gone] = ["top", "child", "gone"].map(|title| session(title, 1));
     child.parent_id = Some(top.id.clone());
     put_session(&old, &top);
@@ -327,7 +306,7 @@ fn records_of_an_older_version_become_rows() {
 #[test]
 fn rows_of_an_older_version_get_their_columns() {
     let temp = Temp::new();
-    let old = old_database(&temp);
+    let old = temp.create_old(OLD);
     // Ids that do not sort as the sessions were created.
     let mut all = ["one", "two", "three"].map(|title| session(title, 1));
     all.reverse();

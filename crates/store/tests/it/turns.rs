@@ -1,7 +1,5 @@
 //! Turns: which prompt belongs to which, and how they begin, end and are listed.
 
-use std::fs;
-
 use api::*;
 use rusqlite::Connection;
 use serde_json::json;
@@ -206,6 +204,35 @@ async fn the_queue_is_bounded() {
 }
 
 #[tokio::test]
+async fn the_current_turn_is_found_behind_any_number_of_queued_ones() {
+    let temp = Temp::new();
+    let store = temp.open();
+    let session = SessionId::new();
+    let current = |ended| {
+        let query = ListTurns { current: true, ended, limit: Some(1), ..ListTurns::default() };
+        let (turns, has_older) = store.turns(&session, &query).unwrap();
+        assert!(!has_older);
+        turns.first().map(|turn| turn.id.number)
+    };
+    assert_eq!(current(None), None);
+    let (prompt, first) = join(&store, &session).await;
+    assert_eq!(current(None), Some(first), "it comes next");
+    begin(&store, &session, Some(first)).await;
+    for _ in 0..150 {
+        queue(&store, &session).await;
+    }
+    assert_eq!((current(None), current(Some(false)), current(Some(true))), (Some(first), Some(first), None));
+    end(&store, &session, first, &[prompt]).await;
+    assert_eq!(current(None), Some(first + 1), "the first of those that wait");
+    // One that takes in no prompts, and that runs before them all the same.
+    let mut batch = batch();
+    batch.begin_closed_turn(&session);
+    let closed = store.commit(batch).await.unwrap().turn.unwrap();
+    queue(&store, &session).await;
+    assert_eq!((closed, current(None)), (first + 151, Some(closed)));
+}
+
+#[tokio::test]
 async fn turns_are_listed_from_the_newest() {
     let temp = Temp::new();
     let store = temp.open();
@@ -220,13 +247,19 @@ async fn turns_are_listed_from_the_newest() {
         (turns.iter().map(|turn| turn.id.number).collect::<Vec<_>>(), has_older)
     };
     let page = |before: Option<u64>, limit, ended| {
-        list(&ListTurns { before: before.map(|number| TurnId::new(&session, number)), limit, ended })
+        list(&ListTurns {
+            before: before.map(|number| TurnId::new(&session, number)),
+            limit,
+            ended,
+            ..ListTurns::default()
+        })
     };
     assert_eq!(page(None, Some(4), None), (vec![6, 5, 4, 3], true));
     assert_eq!(page(Some(3), Some(4), None), (vec![2, 1], false));
     assert_eq!(page(None, None, Some(false)), (vec![6], false));
     assert_eq!(page(None, Some(2), Some(true)), (vec![5, 4], true));
     assert_eq!(page(None, Some(0), None).0.len(), 1, "a page has at least one");
+    assert_eq!(list(&ListTurns { current: true, ..ListTurns::default() }), (vec![6], false));
     // A page comes from the key, whatever the number of turns.
     let raw = Connection::open(temp.path()).unwrap();
     let sql =
@@ -235,25 +268,11 @@ async fn turns_are_listed_from_the_newest() {
     assert!(plan.contains("USING PRIMARY KEY (session=? AND number<?)"), "{plan}");
 }
 
-/// The schema before turns were rows.
-const OLD: [&str; 8] = [
-    include_str!("../../src/sqlite/schema/1.sql"),
-    include_str!("../../src/sqlite/schema/2.sql"),
-    include_str!("../../src/sqlite/schema/3.sql"),
-    include_str!("../../src/sqlite/schema/4.sql"),
-    include_str!("../../src/sqlite/schema/5.sql"),
-    include_str!("../../src/sqlite/schema/6.sql"),
-    include_str!("../../src/sqlite/schema/7.sql"),
-    include_str!("../../src/sqlite/schema/8.sql"),
-];
-
 #[tokio::test]
 async fn what_an_older_version_left_is_kept() {
     let temp = Temp::new();
-    fs::create_dir_all(temp.path().parent().unwrap()).unwrap();
-    let old = Connection::open(temp.path()).unwrap();
-    old.execute_batch(&OLD.concat()).unwrap();
-    old.execute_batch("PRAGMA application_id = 1416783206; PRAGMA user_version = 8").unwrap();
+    // Before turns were rows.
+    let old = temp.create_old(8);
     let sessions: Vec<Session> =
         ["done", "failed", "running", "waiting", "new"].map(|title| session(title, 1)).to_vec();
     let id = |at: usize| sessions[at].id.as_str();

@@ -288,7 +288,7 @@ impl Plan {
                 let mut message = format!("The patch was not applied: {error}");
                 for state in done.into_iter().rev() {
                     if let Err(error) = state.undo(ctx).await {
-                        message.push_str(&format!("\nThis could not be taken back: {error}"));
+                        message.push_str(&format!("\nThis could not be undone: {error}"));
                     }
                 }
                 return Err(ToolError::failed(message));

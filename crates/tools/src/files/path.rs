@@ -68,7 +68,7 @@ impl<'a> Locator<'a> {
 
     fn describe(&self, shown: PathBuf, real: PathBuf) -> Target {
         let Self { directory, worktree, .. } = self;
-        // Without a repository the worktree is `/`, which must not make everything inside.
+        // Without a repository the worktree is `/`. That must not put every file inside the workspace.
         let rooted = worktree.parent().is_some();
         let inside = real.starts_with(directory) || (rooted && real.starts_with(worktree));
         let relative = relative(&real, if rooted { worktree } else { directory });
@@ -145,8 +145,8 @@ impl Target {
     }
 }
 
-/// Whether a path is or is in a folder named `.git`, or is in one that looks like a git directory (bare, or of a
-/// submodule or linked worktree), whatever its name.
+/// Whether a path is a folder named `.git` or lies in one, or lies in a folder that looks like a git directory (bare, or
+/// of a submodule or linked worktree), whatever its name.
 fn is_in_git(shown: &Path, real: &Path) -> bool {
     let named = |path: &Path| path.components().any(|step| step.as_os_str().eq_ignore_ascii_case(".git"));
     let repository = |folder: &Path| {

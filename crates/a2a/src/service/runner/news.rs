@@ -104,20 +104,20 @@ impl Runner {
         let mut chunk: Option<Chunk> = None;
         let mut is_urgent = false;
         for news in news {
-            let next = match news {
-                News::Block(next) => match chunk.as_mut().map(|chunk| chunk.merge(next.clone())) {
-                    Some(Ok(())) => continue,
-                    _ => Some(next),
+            match (news, chunk.take()) {
+                (News::Block(next), None) => chunk = Some(next),
+                (News::Block(next), Some(mut held)) => match held.merge(next) {
+                    Ok(()) => chunk = Some(held),
+                    Err(next) => {
+                        self.publish_chunk(Some(held), &mut is_urgent);
+                        chunk = Some(next);
+                    }
                 },
-                other => {
-                    self.publish_chunk(chunk.take(), &mut is_urgent);
+                (other, held) => {
+                    self.publish_chunk(held, &mut is_urgent);
                     is_urgent = true;
                     self.tell_other(other).await;
-                    None
                 }
-            };
-            if let Some(next) = next {
-                self.publish_chunk(chunk.replace(next), &mut is_urgent);
             }
         }
         self.publish_chunk(chunk, &mut is_urgent);

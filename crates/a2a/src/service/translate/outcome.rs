@@ -57,7 +57,9 @@ impl Outcome {
         Self::Failed(match error {
             HostError::Upstream { status, .. } => Failure::of_status(*status, &message),
             HostError::NotFound { .. } => Failure::of_status(404, &message),
-            HostError::Invalid(_) | HostError::NoModel { .. } => Failure::of_status(400, &message),
+            HostError::Invalid(_) => Failure::of_status(400, &message),
+            // The message says what to do; no other words help.
+            HostError::NoModel { .. } => Failure::new("UPSTREAM_BAD_REQUEST", None, &message),
             HostError::Forbidden(_) => Failure::of_status(403, &message),
             HostError::Conflict(_) => Failure::of_status(409, &message),
             HostError::Late(_) => Failure::new("UPSTREAM_TIMEOUT", None, &message),
@@ -98,6 +100,7 @@ impl Failure {
     /// The text for people.
     pub(in crate::service) fn text(&self) -> String {
         let what = match self.kind {
+            "UPSTREAM_BAD_REQUEST" if self.status.is_none() => return self.message.clone(),
             UNAUTHORIZED => "Credentials are missing or were not accepted",
             "UPSTREAM_TIMEOUT" => "There was no answer in time",
             "UPSTREAM_BACKPRESSURE" => "Too much is running already; send the message again later",

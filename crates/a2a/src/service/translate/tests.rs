@@ -1,4 +1,4 @@
-use api::{EventBody, Message, MessageId, MessageWithParts, Part as HostPart, SessionId};
+use api::{EventBody, MessageId, MessageWithParts, Part as HostPart, SessionId};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -485,7 +485,31 @@ proptest! {
 }
 
 #[test]
-fn messages_of_the_runtime_are_read_as_they_are() {
-    let info: Message = serde_json::from_value(user_info("msg_1")).unwrap();
-    assert!(info.as_user().is_some());
+fn errors_have_the_types_that_clients_know() {
+    use api::HostError;
+    let text = || "why".to_owned();
+    for (error, kind, status) in [
+        (HostError::Upstream { status: 400, message: text() }, "UPSTREAM_BAD_REQUEST", Some(400)),
+        (HostError::Upstream { status: 401, message: text() }, "UPSTREAM_UNAUTHORIZED", Some(401)),
+        (HostError::Upstream { status: 403, message: text() }, "UPSTREAM_PERMISSION_DENIED", Some(403)),
+        (HostError::Upstream { status: 404, message: text() }, "UPSTREAM_RESOURCE_NOT_FOUND", Some(404)),
+        (HostError::Upstream { status: 429, message: text() }, "UPSTREAM_QUOTA_EXCEEDED", Some(429)),
+        (HostError::Upstream { status: 418, message: text() }, "UPSTREAM_CLIENT_ERROR", Some(418)),
+        (HostError::Upstream { status: 503, message: text() }, "UPSTREAM_SERVER_ERROR", Some(503)),
+        (HostError::Late(text()), "UPSTREAM_TIMEOUT", None),
+        (HostError::Payload(text()), "UPSTREAM_PAYLOAD_ERROR", None),
+        (HostError::Overloaded(text()), "UPSTREAM_BACKPRESSURE", None),
+        (HostError::Unavailable(text()), "UPSTREAM_UNREACHABLE", None),
+        (HostError::Failed(text()), "UPSTREAM_EXECUTION_ERROR", None),
+    ] {
+        let Outcome::Failed(failure) = Outcome::of_host_error(&error) else { panic!("{error:?}") };
+        let mut want = json!({"type": kind});
+        if let Some(status) = status {
+            want["upstream_status"] = status.into();
+        }
+        assert_eq!(failure.metadata(), want, "{error:?}");
+        assert_eq!(failure.needs_credentials(), status == Some(401));
+        assert!(failure.text().ends_with(": why"), "{}", failure.text());
+    }
+    assert_eq!(Outcome::of_message_error(&api::MessageError::aborted()), Outcome::Canceled);
 }

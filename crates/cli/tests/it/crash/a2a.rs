@@ -169,12 +169,17 @@ fn a_task_survives_a_second_kill_while_it_recovers() {
         assert!(is_over(&task), "{task:#}");
         Ok(())
     };
-    sweep(|| Play::new(json!({})), talk, true, |play, stored| {
-        // The engine gives a prompt up that it crashes on.
-        let state = stored.tasks[0].row.state();
-        assert!([TaskState::Completed, TaskState::Failed].contains(&state), "{state:?}");
-        assert!(play.lab.effects() <= 1, "the command ran twice");
-    });
+    sweep(
+        || Play::new(json!({})),
+        talk,
+        true,
+        |play, stored| {
+            // The engine gives a prompt up that it crashes on.
+            let state = stored.tasks[0].row.state();
+            assert!([TaskState::Completed, TaskState::Failed].contains(&state), "{state:?}");
+            assert!(play.lab.effects() <= 1, "the command ran twice");
+        },
+    );
 }
 
 #[test]
@@ -230,13 +235,18 @@ fn a_cancellation_survives_a_kill_at_every_commit() {
         assert_eq!(state(&ended), "TASK_STATE_CANCELED", "{ended:#}");
         Ok(())
     };
-    let kills = sweep(|| Play::new(json!({})), talk, false, |_, stored| {
-        assert_eq!(stored.tasks[0].row.state(), TaskState::Canceled);
-        let messages = stored.sessions.iter().flat_map(|session| &session.messages);
-        for answer in messages.filter_map(|message| message.info.as_assistant()) {
-            assert_ne!(answer.finish.as_deref(), Some("stop"), "the cancelled turn went on: {answer:#?}");
-        }
-    });
+    let kills = sweep(
+        || Play::new(json!({})),
+        talk,
+        false,
+        |_, stored| {
+            assert_eq!(stored.tasks[0].row.state(), TaskState::Canceled);
+            let messages = stored.sessions.iter().flat_map(|session| &session.messages);
+            for answer in messages.filter_map(|message| message.info.as_assistant()) {
+                assert_ne!(answer.finish.as_deref(), Some("stop"), "the cancelled turn went on: {answer:#?}");
+            }
+        },
+    );
     let was_busy = |killed: &Stored| killed.sessions.iter().any(|session| session.is_busy);
     let is_marked = |killed: &Stored| killed.tasks.iter().any(|task| task.is_marked);
     assert!(kills.iter().any(|killed| is_marked(killed) && was_busy(killed)), "marked, and not stopped");
@@ -290,16 +300,21 @@ fn tasks_that_queue_survive_a_kill_at_every_commit() {
         }
         Ok(())
     };
-    sweep(|| Play::new(json!({})), talk, false, |play, stored| {
-        check_completed(play, stored);
-        let used: Vec<_> = stored.sessions.iter().filter(|session| !session.messages.is_empty()).collect();
-        let [session] = &used[..] else { panic!("one context works in one session: {}", used.len()) };
-        let mut texts: Vec<String> = session.messages.iter().map(facts::text_of).collect();
-        // The prompts, and an answer that was cut off before it had begun.
-        texts.retain(|text| !text.is_empty() && !text.starts_with("SCRIPT"));
-        let told = texts;
-        assert_eq!(told, ["First.", "Second."]);
-    });
+    sweep(
+        || Play::new(json!({})),
+        talk,
+        false,
+        |play, stored| {
+            check_completed(play, stored);
+            let used: Vec<_> = stored.sessions.iter().filter(|session| !session.messages.is_empty()).collect();
+            let [session] = &used[..] else { panic!("one context works in one session: {}", used.len()) };
+            let mut texts: Vec<String> = session.messages.iter().map(facts::text_of).collect();
+            // The prompts, and an answer that was cut off before it had begun.
+            texts.retain(|text| !text.is_empty() && !text.starts_with("SCRIPT"));
+            let told = texts;
+            assert_eq!(told, ["First.", "Second."]);
+        },
+    );
 }
 
 #[test]

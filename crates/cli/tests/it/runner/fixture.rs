@@ -45,6 +45,16 @@ impl Fixture {
         Self::with(config, own)
     }
 
+    /// With an agent elsewhere.
+    pub fn remote(mut config: Value, url: &str) -> Self {
+        let project = TempProject::new();
+        config["agent"]["other"]["a2a"] = json!({ "url": url });
+        project.write_home(".config/trefoil/trefoil.json", config.to_string());
+        let engine = open(&project);
+        let scope = Scope::new(project.directory());
+        Self { project, engine, scope }
+    }
+
     /// With that agent as the other program.
     pub fn with(mut config: Value, acp: impl FnOnce(&TempProject) -> Value) -> Self {
         let project = TempProject::new();
@@ -145,6 +155,7 @@ pub fn open(project: &TempProject) -> Engine {
     let scripts = [("demo".to_owned(), Arc::new(llm::Script::demo()))].into_iter().collect();
     let exec = exec::Exec::supervised(PathBuf::from(env!("CARGO_BIN_EXE_trefoil")), None);
     let runner: Arc<dyn api::Runner> = Arc::new(acp::Runner::new(exec.clone(), "0.0.0", 0));
+    let remote: Arc<dyn api::Runner> = Arc::new(a2a::Runner::new(Ok(a2a::client::ClientOptions::default()), |_| None));
     let options = Options {
         store,
         llm: llm::Llm::new("trefoil/test"),
@@ -153,7 +164,8 @@ pub fn open(project: &TempProject) -> Engine {
         scripts,
         question_tool: true,
         careful: false,
-        runners: HashMap::from([("acp".to_owned(), runner)]),
+        runners: HashMap::from([("acp".to_owned(), runner), ("a2a".to_owned(), remote)]),
+        tools: Vec::new(),
         version: "0.0.0".to_owned(),
     };
     Engine::open(options).unwrap()

@@ -121,10 +121,14 @@ async fn turns_of_trefoil_are_objects() {
     assert_eq!(submit("Also", Delivery::Join).await, first);
     assert_eq!(client.turn(&first).await.unwrap().state, TurnState::Running);
     assert_eq!(client.cancel_turn(&gone).await.unwrap().state, TurnState::Cancelled);
-    let open = ListTurns { ended: Some(false), limit: Some(1), before: None };
+    let open = ListTurns { ended: Some(false), limit: Some(1), ..ListTurns::default() };
     let page = client.turns(&session, open.clone()).await.unwrap();
     assert_eq!(page.turns.iter().map(|turn| &turn.id).collect::<Vec<_>>(), [&queued]);
     let page = client.turns(&session, ListTurns { before: page.older, ..open }).await.unwrap();
+    assert_eq!((page.turns.iter().map(|turn| &turn.id).collect::<Vec<_>>(), page.older), (vec![&first], None));
+    // The one that runs is found behind those that wait.
+    let current = ListTurns { current: true, ..ListTurns::default() };
+    let page = client.turns(&session, current).await.unwrap();
     assert_eq!((page.turns.iter().map(|turn| &turn.id).collect::<Vec<_>>(), page.older), (vec![&first], None));
     // The events of a turn are told apart from those of the next one in the same session.
     let mut watched = client.watch(WatchScope::Turn(queued.clone()), None).await.unwrap();

@@ -142,16 +142,20 @@ fn limits_are_checked_and_reported_in_opencode_files() {
         "subagents": {"max_concurrent": 0, "descendants": 0, "budget": {"cost": -1, "tokens": 5, "minutes": 1}},
         "ask": {"timeout": 60, "then": "maybe"}, "session": {"max_age_days": 0},
         "agent": {"a": {"isolation": "container", "budget": {"seconds": 1.5}}, "b": {"isolation": "worktree"},
-            "c": {"acp": {"command": ["x"], "silence": 0}}},
+            "c": {"acp": {"command": ["x"], "silence": 0}}, "d": {"a2a": {"url": "https://a", "version": "2.0"}}},
     }));
     let left = json!({
         "subagents": {"descendants": 0, "budget": {"tokens": 5}}, "ask": {"timeout": 60}, "session": {},
-        "agent": {"a": {"budget": {}}, "b": {"isolation": "worktree"}, "c": {"acp": {"command": ["x"]}}},
+        "agent": {"a": {"budget": {}}, "b": {"isolation": "worktree"}, "c": {"acp": {"command": ["x"]}},
+            "d": {"a2a": {"url": "https://a"}}},
     });
-    assert_eq!((value.clone(), findings.len()), (left, 8), "{findings:?}");
+    assert_eq!((value.clone(), findings.len()), (left, 9), "{findings:?}");
     assert!(findings[1].contains("subagents.budget.cost must be a number above 0"), "{findings:?}");
     let keys: Vec<_> = trefoil_only_keys(value.as_object().unwrap()).into_iter().map(|f| f.path.join(".")).collect();
-    assert_eq!(keys, ["ask", "session", "subagents", "agent.a.budget", "agent.b.isolation", "agent.c.acp"]);
+    assert_eq!(
+        keys,
+        ["ask", "session", "subagents", "agent.a.budget", "agent.b.isolation", "agent.c.acp", "agent.d.a2a"]
+    );
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn scalars() {
     assert_eq!(read(front), want);
 }
 
-/// FrontMatter matter of real agents, commands and skills.
+/// Front matter of real agents, commands and skills.
 #[test]
 fn yaml_is_yaml() {
     for (front, want) in [

@@ -57,6 +57,11 @@ fn risky_values_are_removed() {
             "agent.a.acp starts a program",
         ),
         (
+            json!({"agent": {"a": {"a2a": {"url": "https://a"}, "prompt": "x", "permission": {"edit": "deny"}}}}),
+            json!({"agent": {"a": {"permission": {"edit": {"*": "deny"}}}}}),
+            "agent.a.a2a sends what it is told",
+        ),
+        (
             json!({"agent": {"a": {"budget": {"cost": 9}}}}),
             json!({"agent": {"a": {}}}),
             "agent.a.budget raises a limit",

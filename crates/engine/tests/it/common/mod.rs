@@ -162,7 +162,9 @@ fn open_as(
     let llm = llm::Llm::new("trefoil/test");
     let (exec, version) = (exec::Exec::direct(), "0.0.0".to_owned());
     let question_tool = true;
-    Engine::open(Options { store, llm, exec, inputs, scripts, question_tool, careful, runners, version }).unwrap()
+    let tools = Vec::new();
+    Engine::open(Options { store, llm, exec, inputs, scripts, question_tool, careful, runners, tools, version })
+        .unwrap()
 }
 
 /// An engine that dies like a process: nothing of it keeps running, and nothing is cleaned up.

@@ -76,8 +76,7 @@ pub fn operations() -> Vec<Operation> {
 }
 
 async fn tree(request: Request<SessionPath>) -> Result<RawReply<Tree>, Error> {
-    let tree = request.host.tree(&request.path.session.0).await?;
-    RawReply::large(&request.state, tree).await
+    Ok(RawReply::json(request.engine.tree_json(&request.path.session.0).await?))
 }
 
 async fn tree_events(request: Request<SessionPath, ResumeQuery>) -> Result<EventStream<Event>, Error> {

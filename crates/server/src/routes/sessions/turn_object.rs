@@ -74,6 +74,8 @@ async fn submit(request: Request<SessionPath, NoParams, JsonBody<SubmitBody>>) -
 struct ListQuery {
     /// Only turns that have ended, or only those that have not.
     ended: Option<bool>,
+    /// Only the turn that is running, or if there is none, the next one that will.
+    current: Option<bool>,
     /// Only turns before this one: the cursor of a page.
     before: Option<ParsedId<TurnId>>,
     /// The most to list.
@@ -81,9 +83,10 @@ struct ListQuery {
 }
 
 async fn list(request: Request<SessionPath, ListQuery>) -> Result<JsonReply<TurnPage>, Error> {
-    let ListQuery { ended, before, limit } = request.query;
+    let ListQuery { ended, current, before, limit } = request.query;
     let limit = whole_number("limit", limit)?.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let query = ListTurns { ended, before: before.map(|id| id.0), limit };
+    let (before, current) = (before.map(|id| id.0), current.unwrap_or(false));
+    let query = ListTurns { ended, current, before, limit };
     Ok(JsonReply(request.host.turns(&request.path.session.0, query).await?))
 }
 

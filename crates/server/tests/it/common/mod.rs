@@ -184,6 +184,7 @@ fn open(project: &TempProject, more: &[(&str, &str)], options: store::Options) -
         question_tool: true,
         careful: false,
         runners: Default::default(),
+        tools: Vec::new(),
         version: "0.0.0".to_owned(),
     };
     Engine::open(options).unwrap()

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use api::{Session, SessionId, SessionStatus, Timestamp};
 use rusqlite::types::{ToSql, ToSqlOutput, Value};
-use rusqlite::{Connection, OptionalExtension, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 
 use crate::Store;
 use crate::error::StoreError;
@@ -27,6 +27,8 @@ pub struct CreationOrder {
 /// Which sessions to list, most recently changed first unless `creation_order` is set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionQuery {
+    /// Only those that belong to this caller. The rows of others are not looked at.
+    pub owner: Option<String>,
     /// Only those of this project.
     pub project: Option<String>,
     /// Only those of exactly this directory.
@@ -54,6 +56,7 @@ pub struct SessionQuery {
 impl Default for SessionQuery {
     fn default() -> Self {
         Self {
+            owner: None,
             project: None,
             directory: None,
             roots: false,
@@ -74,6 +77,7 @@ impl SessionQuery {
     /// sessions, and is a [long read](Store::long_read).
     pub fn is_short(&self) -> bool {
         let is_filtered = self.roots
+            || self.owner.is_some()
             || self.unarchived
             || self.search.is_some()
             || self.path.is_some()
@@ -91,14 +95,12 @@ impl SessionQuery {
             sql.push_str(condition);
             values.extend_from_slice(value);
         };
-        if let Some(directory) = &self.directory {
-            and("directory = ?", &[directory.clone().into()]);
-            if let Some(project) = &self.project {
-                // The `+` makes it a plain filter, so that the directory index is used.
-                and("+project = ?", &[project.clone().into()]);
-            }
-        } else if let Some(project) = &self.project {
-            and("project = ?", &[project.clone().into()]);
+        // Only the first of these chooses the index; the `+` makes the others plain filters.
+        let mut has_index = false;
+        for (column, value) in [("owner", &self.owner), ("directory", &self.directory), ("project", &self.project)] {
+            let Some(value) = value else { continue };
+            let sign = if std::mem::replace(&mut has_index, true) { "+" } else { "" };
+            and(&format!("{sign}{column} = ?"), &[value.clone().into()]);
         }
         if self.roots {
             and("parent IS NULL", &[]);
@@ -148,6 +150,12 @@ fn query_page(conn: &Connection, query: &SessionQuery) -> Result<Vec<(String, St
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// The owner of a session; `None` if the session does not exist.
+pub(crate) fn session_owner(conn: &Connection, session: &SessionId) -> Result<Option<Option<String>>, StoreError> {
+    let mut statement = conn.prepare_cached("SELECT owner FROM session WHERE id = ?1")?;
+    Ok(statement.query_row([session.as_str()], |row| row.get(0)).optional()?)
+}
+
 /// The stored status of a session, and the process that runs it, which may be dead.
 pub(super) struct StatusRow {
     session: String,
@@ -155,14 +163,14 @@ pub(super) struct StatusRow {
     owner: String,
 }
 
-pub(super) fn status_rows(conn: &Connection) -> Result<Vec<StatusRow>, StoreError> {
+/// The statuses of all sessions, or of those of one owner.
+pub(super) fn status_rows(conn: &Connection, owner: Option<&str>) -> Result<Vec<StatusRow>, StoreError> {
     let mut statement = conn.prepare_cached(
         "SELECT status.session, status.json, lease.owner FROM status JOIN lease ON lease.session = status.session
-         ORDER BY status.session",
+         WHERE ?1 IS NULL OR ?1 = (SELECT owner FROM session WHERE id = status.session) ORDER BY status.session",
     )?;
-    let rows =
-        statement.query_map([], |row| Ok(StatusRow { session: row.get(0)?, json: row.get(1)?, owner: row.get(2)? }))?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    let row = |row: &Row<'_>| Ok(StatusRow { session: row.get(0)?, json: row.get(1)?, owner: row.get(2)? });
+    Ok(statement.query_map([owner], row)?.collect::<Result<_, _>>()?)
 }
 
 /// The statuses whose owners are alive.
@@ -197,6 +205,19 @@ impl Store {
         })
     }
 
+    /// Data that was stored with a session. One row by key.
+    pub fn session_data(&self, session: &SessionId) -> Result<Option<String>, StoreError> {
+        self.read(|conn| {
+            let mut statement = conn.prepare_cached("SELECT data FROM session WHERE id = ?1")?;
+            Ok(statement.query_row([session.as_str()], |row| row.get(0)).optional()?.flatten())
+        })
+    }
+
+    /// Who owns a session; `None` for the owner of the machine, and if it does not exist. One row by key.
+    pub fn session_owner(&self, session: &SessionId) -> Result<Option<String>, StoreError> {
+        Ok(self.read(|conn| session_owner(conn, session))?.flatten())
+    }
+
     /// Sessions, most recently changed first unless the query says otherwise. The query tells whether this is
     /// [short](SessionQuery::is_short).
     pub fn sessions(&self, query: &SessionQuery) -> Result<Vec<Session>, StoreError> {
@@ -228,9 +249,25 @@ impl Store {
     /// rows for each turn that is running.
     pub fn statuses(&self) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
         let dead = self.dead_owners()?;
-        let mut statuses = live_statuses(self.read(status_rows)?, &dead)?;
+        let mut statuses = live_statuses(self.read(|conn| status_rows(conn, None))?, &dead)?;
         self.inner.feed.overlay_statuses(&mut statuses);
         Ok(statuses)
+    }
+
+    /// Like [`statuses`](Self::statuses), of the sessions of one owner.
+    pub fn statuses_of(&self, owner: &str) -> Result<Vec<(SessionId, SessionStatus)>, StoreError> {
+        let dead = self.dead_owners()?;
+        let mut statuses = live_statuses(self.read(|conn| status_rows(conn, Some(owner)))?, &dead)?;
+        let own: HashSet<SessionId> = statuses.iter().map(|(session, _)| session.clone()).collect();
+        self.inner.feed.overlay_statuses(&mut statuses);
+        // What was added is of sessions that cannot be written at the moment, so there are few.
+        let mut kept = Vec::new();
+        for (session, status) in statuses {
+            if own.contains(&session) || self.session_owner(&session)?.as_deref() == Some(owner) {
+                kept.push((session, status));
+            }
+        }
+        Ok(kept)
     }
 
     /// The status in a session's row.
@@ -302,9 +339,10 @@ mod tests {
     fn every_page_is_read_from_an_index() {
         let conn = Connection::open_in_memory().unwrap();
         conn.execute_batch(&crate::sqlite::schema::MIGRATIONS.concat()).unwrap();
-        for bits in 0..=u8::MAX {
-            let bit = |n: u8| bits & (1 << n) != 0;
+        for bits in 0..1 << 9 {
+            let bit = |n: u16| bits & (1_u16 << n) != 0;
             let query = SessionQuery {
+                owner: bit(8).then(|| "o".to_owned()),
                 creation_order: None,
                 workspace: None,
                 project: bit(0).then(|| "p".to_owned()),
@@ -322,10 +360,11 @@ mod tests {
             let plan =
                 statement.query_map(params_from_iter(values.iter().map(BoundValue)), |row| row.get::<_, String>(3));
             let plan: Vec<String> = plan.unwrap().map(Result::unwrap).collect();
-            let wanted = match (&query.directory, &query.project) {
-                (Some(_), _) => "session_directory",
-                (None, Some(_)) => "session_project",
-                (None, None) => "session_updated",
+            let wanted = match (&query.owner, &query.directory, &query.project) {
+                (Some(_), _, _) => "session_owner",
+                (None, Some(_), _) => "session_directory",
+                (None, None, Some(_)) => "session_project",
+                (None, None, None) => "session_updated",
             };
             assert_eq!(plan.len(), 1, "{sql}: {plan:?}");
             assert!(plan[0].contains(wanted), "{sql}: {plan:?}");

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use serde::de::DeserializeOwned;
 
 use crate::Store;
-use crate::batch::AskKind;
+use crate::ask::AskKind;
 use crate::error::StoreError;
 use crate::sqlite::log;
 use crate::sqlite::read::read_transaction;
@@ -40,6 +40,8 @@ pub struct AskFilter {
     pub project: Option<String>,
     /// Only those of this directory.
     pub directory: Option<String>,
+    /// Only those of sessions that belong to this caller.
+    pub owner: Option<String>,
 }
 
 /// An ask, answered or not.
@@ -122,10 +124,12 @@ impl Store {
         self.read(|conn| {
             let mut statement = conn.prepare_cached(
                 "SELECT id, json FROM ask WHERE kind = ?1 AND reply IS NULL AND (?2 IS NULL OR session = ?2)
-                 AND (?3 IS NULL OR project = ?3) AND (?4 IS NULL OR directory = ?4) ORDER BY number",
+                 AND (?3 IS NULL OR project = ?3) AND (?4 IS NULL OR directory = ?4)
+                 AND (?5 IS NULL OR ?5 = (SELECT owner FROM session WHERE id = ask.session)) ORDER BY number",
             )?;
             let session = filter.session.as_ref().map(SessionId::as_str);
-            let mut rows = statement.query(params![kind.name(), session, filter.project, filter.directory])?;
+            let AskFilter { project, directory, owner, .. } = filter;
+            let mut rows = statement.query(params![kind.name(), session, project, directory, owner])?;
             let mut asks = Vec::new();
             while let Some(row) = rows.next()? {
                 let (id, json): (String, String) = (row.get(0)?, row.get(1)?);

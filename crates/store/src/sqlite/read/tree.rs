@@ -137,7 +137,8 @@ impl RareRows {
 
 /// The sessions of a tree in order, without their status.
 fn tree_sessions(conn: &Connection, root: &SessionId) -> Result<Vec<TreeSession>, StoreError> {
-    // Deepest first, so that each subtree is contiguous. Rows are found by number, which is one search instead of two.
+    // Deepest first, so that each subtree is contiguous. Rows are found by number, which is one search instead of two. The
+    // last turn is the first in descending order; `max(number)` would cost an aggregate for each session.
     let mut statement = conn.prepare_cached(&format!(
         "WITH RECURSIVE below (number, id, depth) AS (
              SELECT number, id, 0 FROM session WHERE id = ?1
@@ -150,7 +151,8 @@ fn tree_sessions(conn: &Connection, root: &SessionId) -> Result<Vec<TreeSession>
          FROM below CROSS JOIN session ON session.number = below.number
          LEFT JOIN ledger ON ledger.session = below.id
          LEFT JOIN turn ON turn.session = below.id AND turn.number =
-              (SELECT max(number) FROM turn WHERE session = below.id AND started IS NOT NULL)
+              (SELECT number FROM turn AS last WHERE last.session = below.id AND last.started IS NOT NULL
+               ORDER BY last.number DESC LIMIT 1)
          LEFT JOIN budget ON budget.session = below.id",
         *SUMS
     ))?;
@@ -223,7 +225,7 @@ impl Store {
         let read = self.read(|conn| {
             let _snapshot = read_transaction(conn)?;
             let cursor = last_cursor(conn)?;
-            let (sessions, rows) = (tree_sessions(conn, root)?, super::session::status_rows(conn)?);
+            let (sessions, rows) = (tree_sessions(conn, root)?, super::session::status_rows(conn, None)?);
             Ok((sessions, rows, ledger::reservations(conn, None)?, cursor))
         });
         let (mut sessions, rows, reservations, cursor) = read?;

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use api::{SessionId, Timestamp};
+use api::{Event, EventBody, SessionId, Timestamp};
 use rusqlite::{Connection, params};
 
 use crate::error::StoreError;
@@ -21,6 +21,13 @@ const MAX_BYTES: u64 = 4 << 20;
 
 /// The most log rows examined in one step.
 const MAX_EVENTS: u64 = 4096;
+
+/// The type of the event that reports a deletion.
+const SESSION_DELETED: &str = "session.deleted";
+
+/// The events from `?1` to before `?2` that still have content of a deleted session.
+const OF_DELETED: &str = "seq >= ?1 AND seq < ?2 AND json IS NOT NULL
+     AND EXISTS (SELECT 1 FROM removed WHERE removed.session = event.session AND event.seq <= removed.seq)";
 
 /// Deleted sessions that may still have rows, events or files.
 pub(crate) fn unswept(conn: &Connection) -> Result<Vec<SessionId>, StoreError> {
@@ -206,15 +213,33 @@ fn scrub_events(conn: &Connection, after: u64) -> Result<Option<u64>, StoreError
         return Ok(None);
     }
     let to = log::chunk_end(conn, from, end + 1, MAX_EVENTS, MAX_BYTES)?;
-    conn.prepare_cached(
-        "UPDATE event SET part = NULL, length = NULL, json = CASE json ->> '$.type' WHEN 'session.deleted' THEN
-             json_remove(json_set(json, '$.properties.info.title', ''), '$.properties.info.summary',
-                         '$.properties.info.share', '$.properties.info.metadata', '$.properties.info.permission',
-                         '$.properties.info.revert')
-             END
-         WHERE seq >= ?1 AND seq < ?2 AND json IS NOT NULL
-           AND EXISTS (SELECT 1 FROM removed WHERE removed.session = event.session AND event.seq <= removed.seq)",
-    )?
-    .execute(params![int(from), int(to)])?;
+    let range = params![int(from), int(to)];
+    let mut deletions = Vec::new();
+    let mut statement = conn.prepare_cached(&format!("SELECT seq, json FROM event WHERE {OF_DELETED}"))?;
+    let mut rows = statement.query(range)?;
+    while let Some(row) = rows.next()? {
+        let json = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
+        if let Some(deletion) = deletion_without_content(json) {
+            deletions.push((row.get::<_, i64>(0)?, deletion));
+        }
+    }
+    drop(rows);
+    conn.prepare_cached(&format!("UPDATE event SET part = NULL, length = NULL, json = NULL WHERE {OF_DELETED}"))?
+        .execute(range)?;
+    let mut keep = conn.prepare_cached("UPDATE event SET json = ?2 WHERE seq = ?1")?;
+    for (seq, json) in deletions {
+        keep.execute(params![seq, json])?;
+    }
     Ok(Some(to - 1))
+}
+
+/// The deletion of a session without anything of its content; `None` for any other event.
+fn deletion_without_content(json: &str) -> Option<String> {
+    if Event::type_of(json.as_bytes())? != SESSION_DELETED {
+        return None;
+    }
+    let mut event: Event = serde_json::from_str(json).ok()?;
+    let EventBody::SessionDeleted { info, .. } = &mut event.body else { return None };
+    **info = info.tombstone();
+    serde_json::to_string(&event).ok()
 }

@@ -1,7 +1,8 @@
 //! Helpers shared by all tests of the store.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use api::*;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use rusqlite::Connection;
 use serde_json::json;
 use trefoil_store::{AcquireOutcome, Batch, Lease, Location, Store};
 
@@ -30,6 +32,18 @@ impl Temp {
 
     pub fn open(&self) -> Store {
         Store::open(&self.path()).unwrap()
+    }
+
+    /// Creates the database as the version with this schema left it, without rows.
+    pub fn create_old(&self, version: u32) -> Connection {
+        fs::create_dir_all(self.path().parent().unwrap()).unwrap();
+        let old = Connection::open(self.path()).unwrap();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sqlite/schema");
+        for version in 1..=version {
+            old.execute_batch(&fs::read_to_string(folder.join(format!("{version}.sql"))).unwrap()).unwrap();
+        }
+        old.execute_batch(&format!("PRAGMA application_id = 1416783206; PRAGMA user_version = {version}")).unwrap();
+        old
     }
 }
 

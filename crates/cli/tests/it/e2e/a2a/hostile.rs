@@ -130,7 +130,8 @@ fn wrong_types_are_named() {
 fn what_is_no_call_is_refused() {
     let victim = Victim::new(&[]);
     let nested = [b"[".repeat(200_000), b"]".repeat(200_000)].concat();
-    let no_text = [&b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"params\":\""[..], b"\xff\xfe\"}"].concat();
+    let no_text =
+        [&b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"params\":\""[..], b"\xff\xfe\"}"].concat();
     let bodies: [(&[u8], i64); 10] = [
         (b"", -32700),
         (b"{", -32700),
@@ -224,7 +225,9 @@ fn a_million_parts_and_bodies_of_a_hundred_megabytes_are_refused() {
 fn requests_that_are_cut_off_or_garbled_change_nothing() {
     let victim = Victim::new(&[]);
     let body = String::from_utf8(rpc("SendMessage", &json!({ "message": new_message("m-x", "hello") }))).unwrap();
-    let head = format!("POST / HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n");
+    let head = format!(
+        "POST / HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n"
+    );
     let whole = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
     let files = || std::fs::read_dir(format!("/proc/{}/fd", victim.service.pid())).unwrap().count();
     let before = files();

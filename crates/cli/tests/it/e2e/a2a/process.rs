@@ -31,7 +31,7 @@ impl Answer {
     pub fn parse(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Self { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+        Self { status, head: head.to_owned(), body: body.to_owned() }
     }
 
     /// The body, if the status is the expected one.
@@ -43,16 +43,17 @@ impl Answer {
 
     /// A header.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+        let named = |line: &&str| line.split(':').next().is_some_and(|key| key.eq_ignore_ascii_case(name));
+        self.head.lines().find(named)?.split_once(':').map(|(_, value)| value.trim())
     }
 }
 
 /// Sends a request with further headers to any server.
 pub fn send(url: &str, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Answer {
     let mut stream = begin(url, method, path, headers, body);
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    Answer::parse(&answer)
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    Answer::parse(&String::from_utf8_lossy(&answer))
 }
 
 /// Sends a request; the response is still to be read.
