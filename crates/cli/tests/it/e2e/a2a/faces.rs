@@ -252,7 +252,8 @@ fn what_a_task_asks_is_answered_on_any_face() {
         let resolved = task.wait("the reply", |event| interrupt(event, "resolved").is_some());
         assert_eq!(interrupt(&resolved, "resolved").unwrap(), request);
         if face != "acp" {
-            faces.acp.wait("the withdrawal", |message| message["method"] == "$/cancel_request");
+            // It names no session, and so comes in the stream of the connection.
+            faces.acp_connection.wait("the withdrawal", |message| message["method"] == "$/cancel_request");
         }
         task.wait("the text after the call", |event| adds(event, &format!("after {face}")));
         task.wait("the end of the task", completes);

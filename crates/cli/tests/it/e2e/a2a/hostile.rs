@@ -196,12 +196,16 @@ fn unknown_fields_change_nothing() {
 #[test]
 fn a_million_parts_and_bodies_of_a_hundred_megabytes_are_refused() {
     let victim = Victim::new(&[("A2A_MAX_REQUEST_BODY_BYTES", "67108864")]);
-    let million = format!(
-        "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"params\":{{\"message\":{{\"messageId\":\"m-x\",\
-         \"role\":\"ROLE_USER\",\"parts\":[{}{{\"text\":\"\"}}]}}}}}}",
-        "{\"text\":\"\"},".repeat(999_999)
-    );
-    let (code, text) = victim.rpc_error(million.as_bytes());
+    let parts = |count: usize| {
+        let parts = "{\"text\":\"\"},".repeat(count - 1);
+        let message = format!("{{\"messageId\":\"m-x\",\"role\":\"ROLE_USER\",\"parts\":[{parts}{{\"text\":\"\"}}]}}");
+        let params = format!("{{\"message\":{message}}}");
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"params\":{params}}}")
+    };
+    let (code, text) = victim.rpc_error(parts(1_000_000).as_bytes());
+    assert_eq!(code, -32600, "{text}");
+    assert!(text.contains("more than"), "{text}");
+    let (code, text) = victim.rpc_error(parts(50_000).as_bytes());
     assert_eq!(code, -32602, "{text}");
     assert!(text.contains("parts"), "{text}");
     let hundred = vec![b' '; 100 << 20];
