@@ -7,4 +7,5 @@ mod http;
 mod opencode;
 mod owners;
 mod push;
+mod races;
 mod tasks;
