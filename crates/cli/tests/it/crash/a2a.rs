@@ -113,7 +113,7 @@ fn check_killed(play: &Play) -> Stored {
         stored.task(id);
     }
     for session in stored.sessions.iter().filter(|session| !session.messages.is_empty()) {
-        let has_row = stored.tasks.iter().any(|task| task.row.session_id == session.id);
+        let has_row = stored.tasks.iter().any(|task| task.row.session_id.as_ref() == Some(&session.id));
         assert!(has_row, "a prompt went out before its task was stored: {:#?}", session.messages);
     }
     stored
