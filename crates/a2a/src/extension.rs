@@ -99,14 +99,23 @@ impl Request<'_> {
     /// Where the call works: the workspace or directory that it names, else the service's.
     async fn scope(&self) -> Result<Scope, Error> {
         let mut metadata = self.params.metadata()?;
+        let mut is_parameter = false;
         if let Some(directory) = self.params.text("directory")? {
             let private = metadata.entry("opencode").or_insert_with(|| JsonMap::new().into());
-            if let Some(private) = private.as_object_mut() {
-                // The metadata is the newer place, and wins.
-                private.entry("directory").or_insert_with(|| directory.into());
+            // The metadata is the newer place, and wins.
+            if let Some(private) = private.as_object_mut().filter(|private| !private.contains_key("directory")) {
+                private.insert("directory".to_owned(), directory.into());
+                is_parameter = true;
             }
         }
-        self.service.scope(&metadata).await
+        self.service.scope(&metadata).await.map_err(|mut error| {
+            if let Some(field) = error.fields.get_mut("field").filter(|field| *field == "metadata.opencode.directory")
+                && is_parameter
+            {
+                *field = "directory".into();
+            }
+            error
+        })
     }
 
     /// The session that the call names, if the caller may use it. Checks the place that the call names, too.

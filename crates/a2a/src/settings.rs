@@ -16,7 +16,7 @@ pub use boundary::ExecutionBoundary;
 pub use client::{CLIENT_SETTINGS, ClientSetting};
 pub use table::{SETTINGS, Setting};
 
-use crate::Line;
+use crate::{Credentials, CredentialsError, Line};
 
 /// Where the durable rows of the service are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,9 +153,8 @@ impl Settings {
     pub fn read(env: impl Fn(&str) -> Option<String>, config: &JsonMap) -> Result<Self, SettingError> {
         let mut settings = Self::default();
         let mut names_line = false;
-        if let Some(unknown) = config.keys().find(|key| !SETTINGS.iter().any(|setting| setting.key == **key)) {
-            let problem = "is no setting of the A2A service".to_owned();
-            return Err(SettingError { name: format!("a2a.{unknown}"), problem });
+        if let Some(unknown) = unknown(config).next() {
+            return Err(unknown);
         }
         for setting in SETTINGS {
             let variable = env(setting.variable).filter(|value| !value.trim().is_empty());
@@ -184,6 +183,31 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Everything that is wrong with the section `a2a`, for people who check it before they start the service.
+    pub fn problems(config: &JsonMap) -> Vec<SettingError> {
+        let mut problems: Vec<SettingError> = unknown(config).collect();
+        let mut usable = JsonMap::new();
+        for (key, value) in config.iter().filter(|(key, _)| is_known(key)) {
+            let alone = JsonMap::from_iter([(key.clone(), value.clone())]);
+            match Self::read(|_| None, &alone) {
+                Ok(_) => drop(usable.insert(key.clone(), value.clone())),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        // What is good alone may not fit together.
+        match Self::read(|_| None, &usable) {
+            Ok(settings) => {
+                let registry = settings.static_credentials.as_deref();
+                if let Err(error @ CredentialsError::Registry(_)) = Credentials::new(None, registry) {
+                    let problem = format!("cannot be used: {error}");
+                    problems.push(SettingError { name: "a2a.static_auth_credentials".to_owned(), problem });
+                }
+            }
+            Err(problem) => problems.push(problem),
+        }
+        problems
+    }
+
     /// Whether the shell method may run: a declared boundary that forbids writing switches it off.
     pub fn session_shell_enabled(&self) -> bool {
         self.session_shell && !self.boundary.forbids_writing()
@@ -193,6 +217,17 @@ impl Settings {
     pub fn workspace_mutations_enabled(&self) -> bool {
         self.workspace_mutations && !self.boundary.forbids_writing()
     }
+}
+
+fn is_known(key: &str) -> bool {
+    SETTINGS.iter().any(|setting| setting.key == key)
+}
+
+fn unknown(config: &JsonMap) -> impl Iterator<Item = SettingError> {
+    config.keys().filter(|key| !is_known(key)).map(|key| {
+        let problem = "is no setting of the A2A service".to_owned();
+        SettingError { name: format!("a2a.{key}"), problem }
+    })
 }
 
 /// The value of the configuration as a variable would spell it.

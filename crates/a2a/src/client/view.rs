@@ -224,7 +224,11 @@ impl TaskView {
             for part in &artifact.parts {
                 match &part.content {
                     Content::Text(text) => {
-                        let claim = unclaimed.claim(part_block(block, part), text);
+                        let told = match artifact.id {
+                            ArtifactId::Lane(_) => Some(part_block(block, part)),
+                            ArtifactId::Named(_) => marked_block(part),
+                        };
+                        let claim = unclaimed.claim(told, text);
                         let source = claim.source.unwrap_or_else(|| source(claim.block));
                         self.push(&source, claim.block, claim.rest, changes)?;
                     }
@@ -420,10 +424,10 @@ impl Unclaimed {
         self.0.iter().all(|block| block.text.is_empty())
     }
 
-    /// Claims what a part repeats. A part without a mark may be of either block.
-    fn claim<'a>(&mut self, block: Block, part: &'a str) -> Claim<'a> {
+    /// Claims what a part repeats. A part that does not tell its block may be of either.
+    fn claim<'a>(&mut self, block: Option<Block>, part: &'a str) -> Claim<'a> {
         let fits =
-            |known: &&mut UnclaimedBlock| !known.text.is_empty() && (block == Block::Text || known.block == block);
+            |known: &&mut UnclaimedBlock| !known.text.is_empty() && block.is_none_or(|block| known.block == block);
         for known in self.0.iter_mut().filter(fits) {
             let rest = if let Some(rest) = part.strip_prefix(known.text.as_str()) {
                 known.text.clear();
@@ -436,7 +440,7 @@ impl Unclaimed {
             };
             return Claim { block: known.block, source: known.source.clone(), rest };
         }
-        Claim { block, source: None, rest: part }
+        Claim { block: block.unwrap_or(Block::Text), source: None, rest: part }
     }
 }
 
@@ -454,9 +458,17 @@ fn block_of(id: &ArtifactId) -> Block {
 
 /// The kind of a text part: reasoning where its lane or the part itself says so.
 fn part_block(block: Block, part: &Part) -> Block {
-    let named =
-        part.metadata.get("shared").and_then(|shared| shared.pointer("/stream/block_type")).and_then(Json::as_str);
-    if block == Block::Reasoning || named == Some("reasoning") { Block::Reasoning } else { Block::Text }
+    if block == Block::Reasoning { block } else { marked_block(part).unwrap_or(Block::Text) }
+}
+
+/// The kind that a text part itself tells.
+fn marked_block(part: &Part) -> Option<Block> {
+    let stream = part.metadata.get("shared").and_then(|shared| shared.get("stream"))?;
+    match stream.get("block_type")?.as_str()? {
+        "reasoning" => Some(Block::Reasoning),
+        "text" => Some(Block::Text),
+        _ => None,
+    }
 }
 
 fn is_tool_call(block: Block, data: &JsonMap) -> bool {

@@ -33,7 +33,7 @@ impl Endpoint {
         }
         let dialect = routed.as_ref().map_or_else(|rejection| rejection.dialect, Route::dialect);
         let principal = self.authenticate(&parts.headers, dialect)?;
-        let route = routed.map_err(|rejection| reject(&rejection))?;
+        let route = routed.map_err(reject)?;
         if let Some(document) = self.document(&route, &parts).await {
             return Ok(document);
         }
@@ -49,7 +49,7 @@ impl Endpoint {
             true => self.read_body(&route, &parts, std::mem::take(body)).await?,
             false => Bytes::new(),
         };
-        let mut request = wire::parse(&route, &bytes, &self.wire).map_err(|rejection| reject(&rejection))?;
+        let mut request = wire::parse(&route, &bytes, &self.wire).map_err(reject)?;
         if let Call::Send(send) | Call::Stream(send) = &mut request.call {
             send.traceparent = Some(trace.header_text());
         }
@@ -65,7 +65,11 @@ impl Endpoint {
         match &route.target {
             Target::PublicCard => Some(self.documents.public(parts)),
             Target::ExtendedCard => Some(self.documents.extended(parts)),
-            Target::Rest(call) if call.operation == Operation::ExtendedCard => Some(self.documents.extended(parts)),
+            Target::Rest(call) if call.operation == Operation::ExtendedCard => {
+                let mut response = self.documents.extended(parts);
+                add_negotiated_headers(route.card_headers(), &mut response);
+                Some(response)
+            }
             Target::Health => Some(self.documents.health(parts)),
             Target::OpenApi => Some(self.documents.openapi(parts)),
             Target::Metrics => {
@@ -97,7 +101,7 @@ impl Endpoint {
             Err(Error::internal("The call failed; the log of the service says why"))
         });
         let mut response = result.unwrap_or_else(|error| into_response(wire::error_response(&error, &request)));
-        add_negotiated_headers(&request, &mut response);
+        add_negotiated_headers(request.negotiated_headers(), &mut response);
         response
     }
 
@@ -160,6 +164,8 @@ impl Endpoint {
     }
 }
 
-fn reject(rejection: &Rejection) -> Refused {
-    Box::new(into_response(rejection.response()))
+fn reject(rejection: Rejection) -> Refused {
+    let mut response = into_response(rejection.response());
+    add_negotiated_headers(rejection.negotiated_headers, &mut response);
+    Box::new(response)
 }

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, Response, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use transport::body::BodyError;
 use transport::limit::ConcurrencyPermit;
 use transport::origin::Refusal;
@@ -84,10 +84,10 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// Adds what was agreed on. Only a response that succeeds names extensions.
-pub(super) fn add_negotiated_headers(request: &wire::Request, response: &mut Response<Body>) {
+pub(super) fn add_negotiated_headers(negotiated: Vec<(HeaderName, HeaderValue)>, response: &mut Response<Body>) {
     const VERSION: HeaderName = HeaderName::from_static("a2a-version");
     let failed = response.status().is_client_error() || response.status().is_server_error();
-    for (name, value) in wire::negotiated_headers(request) {
+    for (name, value) in negotiated {
         if !failed || name == VERSION {
             response.headers_mut().insert(name, value);
         }

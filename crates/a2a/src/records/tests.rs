@@ -78,12 +78,7 @@ fn new_task(identity: &str, id: &str, context: &str) -> NewTask {
             accepted: 0,
             version: 0,
         },
-        work: OpenWork {
-            prompt: prompt(),
-            wanted_session: None,
-            history: vec![message(&message_id)],
-            answering: None,
-        },
+        work: OpenWork { prompt: prompt(), wanted_session: None, history: vec![message(&message_id)], answering: None },
         push: None,
         place: None,
     }

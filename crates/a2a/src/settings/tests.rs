@@ -83,6 +83,33 @@ fn what_cannot_be_used_is_named_with_what_is_wrong() {
 }
 
 #[test]
+fn all_problems_of_the_section_are_found_at_once() {
+    let problems = |config: Json| {
+        let found = Settings::problems(config.as_object().unwrap());
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(problems(json!({})), [""; 0]);
+    let good = json!({"port": 9000, "protocol_version": "1.0", "supported_protocol_versions": ["1.0"], "metrics_enabled": false,
+        "static_auth_credentials": [{"scheme": "bearer", "token": "secret", "principal": "a"}]});
+    assert_eq!(problems(good), [""; 0]);
+    assert_eq!(problems(json!({"protocol_version": "1.0"})), [""; 0]);
+    let found = problems(json!({"prot": 1, "port": "many", "metrics_enabled": 7, "host": "::1"}));
+    assert_eq!(
+        found,
+        [
+            "a2a.prot is no setting of the A2A service",
+            "a2a.port is not a whole number in range: \"many\"",
+            "a2a.metrics_enabled is neither true nor false: \"7\"",
+        ]
+    );
+    let found = problems(json!({"protocol_version": "0.3", "supported_protocol_versions": ["1.0"]}));
+    assert!(found.len() == 1 && found[0].contains("SUPPORTED_PROTOCOL_VERSIONS"), "{found:?}");
+    let found = problems(json!({"static_auth_credentials": [{"scheme": "bearer", "token": "secret"}]}));
+    assert!(found.len() == 1 && found[0].starts_with("a2a.static_auth_credentials"), "{found:?}");
+    assert!(!found[0].contains("secret"), "{found:?}");
+}
+
+#[test]
 fn the_only_line_is_the_default() {
     let settings = read(&[("A2A_SUPPORTED_PROTOCOL_VERSIONS", "1.0")], json!({})).unwrap();
     assert_eq!((settings.default_line, settings.lines), (Line::V10, vec![Line::V10]));

@@ -126,6 +126,17 @@ impl ExtensionSet {
     }
 }
 
+/// What a request is about, which decides the extensions that bear on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// Messages and tasks, or nothing that the service knows.
+    Tasks,
+    /// The extended card, which describes all extensions.
+    Card,
+    /// A method of an extension.
+    Method(Extension),
+}
+
 /// The header of both lines.
 pub(super) const HEADER: &str = "a2a-extensions";
 /// The header that clients of 0.3 also use.
@@ -162,13 +173,14 @@ impl Requested {
         requested
     }
 
-    /// The requested extensions that bear on a method of an extension, or else on messages and tasks.
-    pub(super) fn activated(&self, method: Option<Extension>) -> ExtensionSet {
+    /// The requested extensions that bear on a subject.
+    pub(super) fn activated(&self, subject: Subject) -> ExtensionSet {
         let mut set = ExtensionSet::NONE;
         for extension in self.identifiers.iter().filter_map(|identifier| Extension::parse(identifier)) {
-            let bears = match method {
-                Some(needed) => needed == extension,
-                None => Extension::OF_TASKS.contains(&extension),
+            let bears = match subject {
+                Subject::Tasks => Extension::OF_TASKS.contains(&extension),
+                Subject::Card => true,
+                Subject::Method(needed) => needed == extension,
             };
             if bears {
                 set.insert(extension);
@@ -227,9 +239,9 @@ mod tests {
         let requested = Requested::read(&headers);
         assert_eq!(requested.identifiers, [urn, "urn:unknown", &older]);
         assert!(!requested.older_header);
-        let activated = requested.activated(None);
+        let activated = requested.activated(Subject::Tasks);
         assert!(activated.contains(Extension::StreamHints) && activated.contains(Extension::SessionBinding));
         assert_eq!(requested.confirmed(activated), format!("{urn},{older}"));
-        assert_eq!(requested.activated(Some(Extension::WorkspaceControl)), ExtensionSet::NONE);
+        assert_eq!(requested.activated(Subject::Method(Extension::WorkspaceControl)), ExtensionSet::NONE);
     }
 }

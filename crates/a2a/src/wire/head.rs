@@ -57,9 +57,13 @@ impl Head {
     }
 }
 
-/// The number of an event, alone or at the end of an event id.
+/// The number of an event, alone or at the end of an event id. Clients that keep metadata in protocol buffers have floating
+/// point there, so that 3 comes back as `3.0`.
 pub(super) fn event_number(text: &str) -> Option<u64> {
-    text.trim().rsplit(':').next()?.parse().ok()
+    let number = text.trim().rsplit(':').next()?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let is_whole = !fraction.is_empty() && fraction.bytes().all(|digit| digit == b'0');
+    whole.parse().ok().filter(|_| is_whole)
 }
 
 /// The decoded pairs of a query.
@@ -106,7 +110,11 @@ mod tests {
         assert_eq!(head(&[("last-event-id", "17")], "after=3").after, Some(17));
         assert_eq!(head(&[("last-event-id", "t:c:t:stream:5")], "").after, Some(5));
         assert_eq!(head(&[("last-event-id", "t:c:t:stream:status")], "after=3").after, Some(3));
-        assert_eq!(head(&[], "after=-1").after, None);
+        assert_eq!(head(&[("last-event-id", "3.0")], "").after, Some(3));
+        assert_eq!(head(&[], "after=t:c:t:stream:12.00").after, Some(12));
+        for none in ["after=-1", "after=3.5", "after=3.", "after=.0", "after=1e3", "after=3.0.0"] {
+            assert_eq!(head(&[], none).after, None, "{none}");
+        }
     }
 
     #[test]

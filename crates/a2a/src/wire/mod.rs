@@ -36,7 +36,7 @@ pub use head::Head;
 pub use methods::Operation;
 pub use params::{MAX_PAGE, OUTPUT_MODES, is_text_only};
 pub use peer_card::{PeerCard, PeerInterface, parse_card};
-pub use reply::{EventWriter, error, error_response, message_json, negotiated_headers, reply, task_json, webhook_body};
+pub use reply::{EventWriter, error, error_response, message_json, reply, task_json, webhook_body};
 #[cfg(feature = "grpc")]
 pub use request::parse_proto;
 pub use request::{Rejection, Request, RequestId, parse};

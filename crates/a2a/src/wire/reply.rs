@@ -8,11 +8,13 @@ use serde::{Serialize, Serializer};
 
 use super::dialect::{Dialect, Syntax, Transport};
 use super::error::{self, Response};
-use super::extension::{ExtensionSet, HEADER, OLDER_HEADER};
+use super::extension::{ExtensionSet, HEADER, OLDER_HEADER, Requested};
 use super::head::A2A_JSON;
 use super::request::{Request, RequestId};
 use super::view::View;
-use super::write::{Metadata, NamedId, OutputParts, Shown, Stream, Text, Wrapped, entry, metadata_entry, shows_lane};
+use super::write::{
+    LanePart, Metadata, NamedId, OutputParts, Shown, Stream, Text, Wrapped, entry, metadata_entry, shows_lane,
+};
 use crate::call::{PushConfig, Reply};
 use crate::error::Error;
 use crate::event::{NumberedEvent, StreamMark, TaskEvent};
@@ -58,13 +60,17 @@ pub fn error_response(error: &Error, request: &Request) -> Response {
 }
 
 /// The response headers that say what was agreed on: the version, and the active extensions.
-pub fn negotiated_headers(request: &Request) -> Vec<(HeaderName, HeaderValue)> {
-    let version = HeaderValue::from_static(request.dialect.version());
+pub fn negotiated_headers(
+    dialect: Dialect,
+    requested: &Requested,
+    extensions: ExtensionSet,
+) -> Vec<(HeaderName, HeaderValue)> {
+    let version = HeaderValue::from_static(dialect.version());
     let mut headers = vec![(HeaderName::from_static("a2a-version"), version)];
-    if request.extensions != ExtensionSet::NONE
-        && let Ok(value) = HeaderValue::from_str(&request.requested.confirmed(request.extensions))
+    if extensions != ExtensionSet::NONE
+        && let Ok(value) = HeaderValue::from_str(&requested.confirmed(extensions))
     {
-        let name = if request.requested.older_header { OLDER_HEADER } else { HEADER };
+        let name = if requested.older_header { OLDER_HEADER } else { HEADER };
         headers.push((HeaderName::from_static(name), value));
     }
     headers
@@ -348,7 +354,7 @@ impl Serialize for Chunk<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("artifactId", &Text(self.id))?;
         entry(&mut map, "name", self.name)?;
-        map.serialize_entry("parts", &OutputParts { parts: self.parts.iter(), view: self.view })?;
+        map.serialize_entry("parts", &OutputParts { parts: LanePart::plain(self.parts), view: self.view })?;
         metadata_entry(&mut map, &self.metadata)?;
         map.end()
     }

@@ -1,16 +1,18 @@
 //! A request from its bytes to a call, or to the error that refuses it.
 
 use api::{Json, JsonMap};
+use http::{HeaderName, HeaderValue};
 use serde::{Serialize, Serializer};
 use serde_json::Number;
 
 use super::body;
 use super::dialect::{Dialect, Settings, Transport};
 use super::error::{self, Response};
-use super::extension::{Extension, ExtensionSet, Requested, visible};
+use super::extension::{Extension, ExtensionSet, Requested, Subject, visible};
 use super::head::Head;
-use super::methods::{self, ExtensionMethod, Found};
+use super::methods::{self, ExtensionMethod, Found, Operation};
 use super::params;
+use super::reply;
 use super::route::{Route, Target};
 use super::view::View;
 use crate::call::Call;
@@ -76,6 +78,11 @@ impl Request {
         };
         View::new(self.dialect, visible(self.dialect.payload, self.extensions), text_only)
     }
+
+    /// The response headers that say what was agreed on.
+    pub fn negotiated_headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        reply::negotiated_headers(self.dialect, &self.requested, self.extensions)
+    }
 }
 
 /// A request that is refused before it becomes a call, with what its reply needs.
@@ -89,11 +96,19 @@ pub struct Rejection {
     pub notification: bool,
     /// What is wrong.
     pub error: Error,
+    /// The response headers that say what was agreed on: none if that is what failed.
+    pub negotiated_headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Rejection {
     pub(super) fn new(dialect: Dialect, error: Error) -> Self {
-        Self { dialect, id: RequestId::Null, notification: false, error }
+        Self { dialect, id: RequestId::Null, notification: false, error, negotiated_headers: Vec::new() }
+    }
+
+    /// The same after version and extensions were agreed on.
+    fn after_negotiation(self, requested: &Requested, subject: Subject) -> Self {
+        let negotiated_headers = reply::negotiated_headers(self.dialect, requested, requested.activated(subject));
+        Self { negotiated_headers, ..self }
     }
 
     /// The reply.
@@ -119,7 +134,7 @@ pub fn parse(route: &Route, body: &[u8], settings: &Settings) -> Result<Request,
 /// What the client has to change.
 #[cfg(feature = "grpc")]
 pub fn parse_proto(
-    operation: super::methods::Operation,
+    operation: Operation,
     params: Json,
     headers: &http::HeaderMap,
     settings: &Settings,
@@ -137,7 +152,7 @@ pub fn parse_proto(
         dialect,
         method: operation.method(Line::V10).unwrap_or_default(),
         call,
-        extensions: head.extensions.activated(None),
+        extensions: head.extensions.activated(subject_of(operation)),
         requested: head.extensions,
         plain_json: true,
     })
@@ -145,10 +160,11 @@ pub fn parse_proto(
 
 fn parse_rest(route: &Route, body: &[u8]) -> Result<Request, Rejection> {
     let dialect = route.dialect();
-    let refuse = |error| Rejection::new(dialect, error);
     let Target::Rest(rest) = &route.target else {
-        return Err(refuse(Error::internal("this path has no operation of REST")));
+        return Err(Rejection::new(dialect, Error::internal("this path has no operation of REST")));
     };
+    let subject = subject_of(rest.operation);
+    let refuse = |error| Rejection::new(dialect, error).after_negotiation(&route.head.extensions, subject);
     let body = if route.has_body() && !body.is_empty() {
         let body = body::parse(body).map_err(refuse)?;
         if body.get("jsonrpc").is_some() && body.get("method").is_some() {
@@ -166,7 +182,7 @@ fn parse_rest(route: &Route, body: &[u8]) -> Result<Request, Rejection> {
         dialect,
         method: rest.operation.method(Line::V10).unwrap_or_default(),
         call,
-        extensions: route.head.extensions.activated(None),
+        extensions: route.head.extensions.activated(subject),
         requested: route.head.extensions.clone(),
         plain_json: route.head.plain_json,
     })
@@ -178,41 +194,36 @@ fn envelope(path: &str) -> Error {
 }
 
 fn parse_rpc(route: &Route, body: &[u8], settings: &Settings) -> Result<Request, Rejection> {
-    let neutral = route.dialect();
-    let envelope = match body::parse(body) {
-        Ok(Json::Object(envelope)) => envelope,
-        Ok(Json::Array(_)) => {
-            return Err(Rejection::new(neutral, invalid("", "Batches are not supported; send each request alone")));
+    let requested = &route.head.extensions;
+    let mut envelope = read_envelope(body).map_err(|(id, error)| {
+        let rejection = Rejection { id, ..Rejection::new(route.dialect(), error) };
+        match route.head.version.negotiate(None, settings) {
+            Ok(_) => rejection.after_negotiation(requested, Subject::Tasks),
+            Err(_) => rejection,
         }
-        Ok(_) => return Err(Rejection::new(neutral, invalid("", "A request is an object"))),
-        Err(error) => return Err(Rejection::new(neutral, error)),
-    };
-    let mut envelope =
-        Envelope::read(envelope).map_err(|(id, error)| Rejection { id, ..Rejection::new(neutral, error) })?;
+    })?;
     let found = methods::find(&envelope.method);
-    let named = match &found {
-        Some(Found::Core(_, line)) => Some(*line),
-        Some(Found::Extension(_)) | None => None,
+    let (named, subject) = match &found {
+        Some(Found::Core(operation, line)) => (Some(*line), subject_of(*operation)),
+        Some(Found::Extension(method)) if !is_disabled(method, settings) => (None, Subject::Method(method.extension)),
+        Some(Found::Extension(_)) | None => (None, Subject::Tasks),
     };
     let (id, notification) = (envelope.id.clone(), envelope.notification);
-    let refuse = |dialect, error| Rejection { dialect, id: id.clone(), notification, error };
+    let refuse = |dialect, error| Rejection { id: id.clone(), notification, ..Rejection::new(dialect, error) };
     let dialect = match route.head.version.negotiate(named, settings) {
         Ok((payload, errors)) => Dialect { payload, errors, transport: Transport::JsonRpc },
         Err((line, error)) => return Err(refuse(Dialect::of(line, Transport::JsonRpc), error)),
     };
+    let refuse = |error| refuse(dialect, error).after_negotiation(requested, subject);
     let params = std::mem::take(&mut envelope.params);
-    let (method, mut call, extension) = match found {
-        None => {
-            return Err(refuse(dialect, unsupported(ErrorKind::MethodNotFound, &envelope.method, dialect, settings)));
-        }
+    let (method, mut call) = match found {
+        None => return Err(refuse(unsupported(ErrorKind::MethodNotFound, &envelope.method, dialect, settings))),
         Some(Found::Core(operation, line)) => {
-            let call = params::rpc(operation, params, dialect.syntax()).map_err(|error| refuse(dialect, error))?;
-            (operation.method(line).unwrap_or_default(), call, None)
+            let call = params::rpc(operation, params, dialect.syntax()).map_err(refuse)?;
+            (operation.method(line).unwrap_or_default(), call)
         }
         Some(Found::Extension(method)) => {
-            let call = extension_call(method, params, dialect, &route.head.extensions, settings)
-                .map_err(|error| refuse(dialect, error))?;
-            (method.name, call, Some(method.extension))
+            (method.name, extension_call(method, params, dialect, requested, settings).map_err(refuse)?)
         }
     };
     complete(&mut call, &route.head);
@@ -222,10 +233,23 @@ fn parse_rpc(route: &Route, body: &[u8], settings: &Settings) -> Result<Request,
         dialect,
         method,
         call,
-        extensions: route.head.extensions.activated(extension),
-        requested: route.head.extensions.clone(),
+        extensions: requested.activated(subject),
+        requested: requested.clone(),
         plain_json: true,
     })
+}
+
+fn subject_of(operation: Operation) -> Subject {
+    if operation == Operation::ExtendedCard { Subject::Card } else { Subject::Tasks }
+}
+
+fn read_envelope(body: &[u8]) -> Result<Envelope, (RequestId, Error)> {
+    match body::parse(body) {
+        Ok(Json::Object(envelope)) => Envelope::read(envelope),
+        Ok(Json::Array(_)) => Err((RequestId::Null, invalid("", "Batches are not supported; send each request alone"))),
+        Ok(_) => Err((RequestId::Null, invalid("", "A request is an object"))),
+        Err(error) => Err((RequestId::Null, error)),
+    }
 }
 
 /// Adds what the headers say.
@@ -290,6 +314,10 @@ fn unsupported(kind: ErrorKind, method: &str, dialect: Dialect, settings: &Setti
         .with("protocol_version", dialect.version())
 }
 
+fn is_disabled(method: &ExtensionMethod, settings: &Settings) -> bool {
+    method.toggle.is_some_and(|toggle| !toggle.is_on(settings))
+}
+
 fn extension_call(
     method: &ExtensionMethod,
     params: Json,
@@ -297,12 +325,12 @@ fn extension_call(
     requested: &Requested,
     settings: &Settings,
 ) -> Result<Call, Error> {
-    if method.toggle.is_some_and(|toggle| !toggle.is_on(settings)) {
+    if is_disabled(method, settings) {
         return Err(unsupported(ErrorKind::MethodDisabled, method.name, dialect, settings));
     }
     let extension = method.extension;
     // 0.3 has no header for extensions of its own, so a call is request enough there.
-    if dialect.payload == Line::V10 && !requested.activated(Some(extension)).contains(extension) {
+    if dialect.payload == Line::V10 && !requested.activated(Subject::Method(extension)).contains(extension) {
         return Err(not_negotiated(method.name, extension, requested));
     }
     match params {

@@ -1,11 +1,13 @@
 //! Methods and paths to what they ask for.
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use percent_encoding::percent_decode_str;
 
 use super::dialect::{Dialect, Settings, Transport};
+use super::extension::Subject;
 use super::head::Head;
 use super::methods::{Operation, card_path};
+use super::reply;
 use super::request::Rejection;
 use crate::error::{Error, ErrorKind};
 use crate::model::Line;
@@ -79,6 +81,12 @@ impl Route {
     /// The dialect of errors that come before the body is read.
     pub fn dialect(&self) -> Dialect {
         self.dialect
+    }
+
+    /// The response headers of the extended card that say what was agreed on.
+    pub fn card_headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        let requested = &self.head.extensions;
+        reply::negotiated_headers(self.dialect, requested, requested.activated(Subject::Card))
     }
 }
 

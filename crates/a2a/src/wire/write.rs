@@ -63,14 +63,43 @@ impl Serialize for Shown<'_, Message> {
 
 impl Serialize for Shown<'_, Part> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(part, view) = *self;
+        Shown(&LanePart { part: self.0, block: None }, self.1).serialize(serializer)
+    }
+}
+
+/// A part of an artifact, with the kind of its lane where the artifact does not tell it.
+#[derive(Clone, Copy)]
+pub(super) struct LanePart<'a> {
+    part: &'a Part,
+    block: Option<Block>,
+}
+
+impl<'a> LanePart<'a> {
+    /// The parts of an artifact whose event or id tells the kind of its lane.
+    pub(super) fn plain(parts: &'a [Part]) -> impl Iterator<Item = Self> + Clone {
+        parts.iter().map(|part| Self { part, block: None })
+    }
+
+    /// The parts of a lane that shares an artifact with others.
+    fn marked(lane: &'a Artifact) -> impl Iterator<Item = Self> {
+        let block = match &lane.id {
+            ArtifactId::Lane(lane) => Some(lane.block()),
+            ArtifactId::Named(_) => None,
+        };
+        lane.parts.iter().map(move |part| Self { part, block })
+    }
+}
+
+impl Serialize for Shown<'_, LanePart<'_>> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(&LanePart { part, block }, view) = *self;
         let mut map = serializer.serialize_map(None)?;
         match view.syntax() {
             Syntax::Kinds => kind_part(&mut map, part)?,
             Syntax::Proto03 => old_proto_part(&mut map, part)?,
             Syntax::Proto10 => new_part(&mut map, part)?,
         }
-        metadata_entry(&mut map, &Metadata::of(&part.metadata, view))?;
+        metadata_entry(&mut map, &Metadata::with_block(&part.metadata, block, view))?;
         map.end()
     }
 }
@@ -194,7 +223,7 @@ impl Serialize for Shown<'_, Task> {
     }
 }
 
-/// The artifacts of a task. In 0.3 all lanes are one artifact.
+/// The artifacts of a task. In 0.3 all lanes are one artifact, whose parts tell their kinds.
 struct Artifacts<'a> {
     task: &'a Task,
     view: &'a View,
@@ -209,10 +238,10 @@ impl Serialize for Artifacts<'_> {
         for (index, artifact) in task.artifacts.iter().enumerate() {
             let id = NamedId { id: &artifact.id, task: &task.id, view };
             let parts = if !is_lane(&artifact) || view.syntax() == Syntax::Proto10 {
-                artifact.parts.iter().collect()
+                LanePart::plain(&artifact.parts).collect()
             } else if first_lane == Some(index) {
                 let shown = task.artifacts.iter().filter(is_lane).filter(|lane| shows_lane(&lane.id, view));
-                shown.flat_map(|lane| &lane.parts).collect::<Vec<_>>()
+                shown.flat_map(LanePart::marked).collect::<Vec<_>>()
             } else {
                 continue;
             };
@@ -233,7 +262,7 @@ pub(super) fn shows_lane(id: &ArtifactId, view: &View) -> bool {
 struct WholeArtifact<'a> {
     artifact: &'a Artifact,
     id: NamedId<'a>,
-    parts: Vec<&'a Part>,
+    parts: Vec<LanePart<'a>>,
     view: &'a View,
 }
 
@@ -257,16 +286,16 @@ pub(super) struct OutputParts<'a, I> {
     pub view: &'a View,
 }
 
-impl<'a, I: Iterator<Item = &'a Part> + Clone> Serialize for OutputParts<'a, I> {
+impl<'a, I: Iterator<Item = LanePart<'a>> + Clone> Serialize for OutputParts<'a, I> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
-        for part in self.parts.clone() {
-            match &part.content {
+        for lane_part in self.parts.clone() {
+            match &lane_part.part.content {
                 Content::Data(data) if self.view.text_only => {
-                    let text = Part { content: Content::Text(data.to_string()), ..part.clone() };
-                    list.serialize_element(&Shown(&text, self.view))?;
+                    let text = Part { content: Content::Text(data.to_string()), ..lane_part.part.clone() };
+                    list.serialize_element(&Shown(&LanePart { part: &text, ..lane_part }, self.view))?;
                 }
-                _ => list.serialize_element(&Shown(part, self.view))?,
+                _ => list.serialize_element(&Shown(&lane_part, self.view))?,
             }
         }
         list.end()
@@ -320,10 +349,26 @@ impl Serialize for Stream<'_> {
     }
 }
 
+/// What `metadata.shared.stream` says of an event, or of a part in a task.
+#[derive(Clone, Copy)]
+enum StreamFacts<'a> {
+    Event(Stream<'a>),
+    Part(Block),
+}
+
+impl Serialize for StreamFacts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Event(stream) => stream.serialize(serializer),
+            Self::Part(block) => Wrapped { name: "block_type", value: block }.serialize(serializer),
+        }
+    }
+}
+
 /// The metadata that a client sees.
 pub(super) struct Metadata<'a> {
     map: &'a JsonMap,
-    stream: Option<Stream<'a>>,
+    stream: Option<StreamFacts<'a>>,
     view: &'a View,
 }
 
@@ -333,7 +378,11 @@ impl<'a> Metadata<'a> {
     }
 
     pub(super) fn with_stream(map: &'a JsonMap, stream: Option<Stream<'a>>, view: &'a View) -> Self {
-        Self { map, stream: stream.filter(|_| view.shows_shared("stream")), view }
+        Self { map, stream: stream.filter(|_| view.shows_shared("stream")).map(StreamFacts::Event), view }
+    }
+
+    fn with_block(map: &'a JsonMap, block: Option<Block>, view: &'a View) -> Self {
+        Self { map, stream: block.filter(|_| view.shows_shared("stream")).map(StreamFacts::Part), view }
     }
 
     pub(super) fn is_empty(&self) -> bool {

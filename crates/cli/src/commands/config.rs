@@ -1,6 +1,6 @@
 //! `trefoil config show|path|check`.
 
-use config::{LoadedConfig, Severity};
+use config::{LoadedConfig, Problem, Severity};
 
 use super::trust;
 use crate::args::Config as Args;
@@ -10,7 +10,7 @@ use crate::wiring::{Invocation, log};
 
 /// `trefoil config`.
 pub fn command(args: &Args, invocation: &Invocation) -> anyhow::Result<Exit> {
-    let loaded = config::load(&invocation.config_inputs());
+    let mut loaded = config::load(&invocation.config_inputs());
     match args {
         Args::Show { json: true } => print_json(&loaded.raw)?,
         Args::Show { json: false } => {
@@ -23,6 +23,7 @@ pub fn command(args: &Args, invocation: &Invocation) -> anyhow::Result<Exit> {
         }
         Args::Path => terminal::print(&paths(&loaded, invocation))?,
         Args::Check => {
+            loaded.problems.extend(a2a_problems(&loaded.config.a2a));
             let (text, exit) = report(&loaded, Style::stdout(invocation.no_color()));
             terminal::print(&text)?;
             return Ok(exit);
@@ -56,6 +57,14 @@ fn paths(loaded: &LoadedConfig, invocation: &Invocation) -> String {
     row("trust", &invocation.dirs.trust_file());
     row("log", &log::path(&invocation.dirs.state));
     terminal::table(&rows)
+}
+
+/// What is wrong in the section `a2a`. Its settings belong to the A2A service, which does not start with them.
+fn a2a_problems(section: &api::JsonMap) -> impl Iterator<Item = Problem> {
+    a2a::Settings::problems(section).into_iter().map(|found| {
+        let message = format!("{found}; the A2A service does not start with it (docs/a2a.md lists its settings)");
+        Problem::error(message).about(found.name)
+    })
 }
 
 /// What is wrong, what is left out and what has no effect yet. Any error makes the check fail.

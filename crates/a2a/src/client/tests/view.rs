@@ -71,6 +71,31 @@ fn a_snapshot_repeats_nothing_in_whatever_shape_it_comes() {
 }
 
 #[test]
+fn a_client_that_begins_with_a_snapshot_tells_reasoning_from_the_answer() {
+    for line in A2aLine::ALL.into_iter().filter(|line| !line.is_new) {
+        let part = |kind: &str, text: &str| {
+            let mut part = line.text(text);
+            part["metadata"] = json!({"shared": {"stream": {"block_type": kind}}});
+            part
+        };
+        let snapshot = |reasoning: &str, text: &str| {
+            let mut task = line.task("working", "");
+            let parts = [part("reasoning", reasoning), part("text", text)];
+            task["artifacts"] = json!([{"artifactId": "task-1:stream", "parts": parts}]);
+            line.item("task", task)
+        };
+        let mut view = TaskView::default();
+        let told = apply(&mut view, line, &[snapshot("one", "one"), line.text_update(" two", 3)]);
+        assert_eq!(told, ("one two".to_owned(), "one".to_owned()), "{line:?}");
+        // Text that is the same as known reasoning is told nevertheless.
+        let mut view = TaskView::default();
+        let hm = line.artifact_update("reasoning", line.text("one"), 1);
+        assert_eq!(apply(&mut view, line, &[hm, snapshot("one", "one")]), ("one".to_owned(), "one".to_owned()));
+        assert_eq!(view.text(), "one", "{line:?}");
+    }
+}
+
+#[test]
 fn a_message_at_the_end_is_part_of_the_answer_unless_it_repeats_it() {
     for line in A2aLine::ALL {
         for (last, text) in [("answer", "answer"), ("more", "answer\nmore")] {

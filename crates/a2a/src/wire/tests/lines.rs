@@ -98,7 +98,7 @@ fn an_old_name_with_the_new_version_has_old_payloads_and_new_errors() {
     let shape = |request: &Request| json(&super::super::error_response(&error, request).body)["error"]["data"].clone();
     assert!(shape(&request).is_array());
     assert!(shape(&get("0.3")).is_null());
-    let version = |request: &Request| super::super::negotiated_headers(request)[0].1.clone();
+    let version = |request: &Request| request.negotiated_headers()[0].1.clone();
     assert_eq!((version(&request), version(&get("0.3"))), ("1.0".parse().unwrap(), "0.3".parse().unwrap()));
 }
 
@@ -144,6 +144,37 @@ fn a_page_of_tasks_is_complete_in_1_0() {
         let body = json(&reply(&Reply::Tasks(page), &request).body);
         let result = body.get("result").unwrap_or(&body);
         assert_eq!(*result, json!({ "tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0 }));
+    }
+}
+
+#[test]
+fn parts_of_the_artifact_that_lanes_share_tell_their_kinds() {
+    let mut task = task_in(TaskState::Working);
+    let lane = |id, part| Artifact {
+        id: ArtifactId::Lane(id),
+        name: None,
+        description: None,
+        parts: vec![part],
+        extensions: Vec::new(),
+        metadata: JsonMap::new(),
+    };
+    task.artifacts = vec![
+        lane(Lane::Reasoning, Part::text("hm")),
+        lane(Lane::Text, Part::text("yes")),
+        lane(Lane::Tool("p".into()), Part::data(json!({"call_id": "c", "tool": "read"}))),
+    ];
+    let kind = |part: &Json| part.pointer("/metadata/shared/stream").map(|stream| json!(stream).to_string());
+    for (line, transport) in DIALECTS {
+        let request = request(line, transport, false);
+        let body = json(&reply(&Reply::Task(Box::new(task.clone())), &request).body);
+        let artifacts = body.get("result").unwrap_or(&body)["artifacts"].as_array().unwrap().clone();
+        let kinds: Vec<_> =
+            artifacts.iter().flat_map(|artifact| artifact["parts"].as_array().unwrap()).map(kind).collect();
+        let told = ["reasoning", "text", "tool_call"].map(|kind| Some(json!({ "block_type": kind }).to_string()));
+        match line {
+            Line::V03 => assert_eq!((artifacts.len(), kinds), (1, told.to_vec()), "{transport:?}"),
+            Line::V10 => assert_eq!((artifacts.len(), kinds), (3, vec![None; 3]), "{transport:?}"),
+        }
     }
 }
 

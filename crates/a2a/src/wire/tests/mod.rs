@@ -24,6 +24,8 @@ struct Recording {
     body: Option<Json>,
     text: Option<String>,
     status: u16,
+    #[serde(default)]
+    reply_headers: JsonMap,
     reply: Option<Json>,
     events: Option<Vec<Json>>,
 }

@@ -1,6 +1,6 @@
 //! Every recorded request is read, spelled again, and compared.
 
-use super::super::{Dialect, outgoing};
+use super::super::{Dialect, Extension, outgoing};
 use super::*;
 use crate::call::Call;
 use crate::error::ErrorKind;
@@ -53,6 +53,52 @@ fn recorded_requests_are_read_or_refused_as_they_were() {
             }
         }
     }
+}
+
+#[test]
+fn what_was_agreed_on_is_confirmed_as_recorded_also_in_refusals() {
+    let mut seen = 0;
+    for line in Line::ALL {
+        for recording in recordings(line) {
+            let (negotiated, is_refused) = match recording.parse(line) {
+                Ok(request) => (request.negotiated_headers(), false),
+                Err(rejection) => {
+                    (rejection.negotiated_headers, rejection.error.kind == ErrorKind::VersionNotSupported)
+                }
+            };
+            if is_refused {
+                assert_eq!(negotiated, [], "{line} {}", recording.name);
+                continue;
+            }
+            // Failures of REST name no extensions.
+            for name in ["a2a-version", "a2a-extensions"].into_iter().take(if recording.status < 400 { 2 } else { 1 }) {
+                let Some(recorded) = recording.reply_headers.get(name).and_then(Json::as_str) else { continue };
+                let ours = negotiated.iter().find(|(ours, _)| ours == name).and_then(|(_, value)| value.to_str().ok());
+                let sorted = |text: &str| {
+                    let mut words: Vec<String> = text.split(',').map(|word| word.trim().to_owned()).collect();
+                    words.sort();
+                    words
+                };
+                assert_eq!(sorted(ours.unwrap_or_default()), sorted(recorded), "{line} {} {name}", recording.name);
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 400, "{seen}");
+}
+
+#[test]
+fn the_extended_card_is_about_all_extensions() {
+    let all: Vec<&str> = Extension::ALL.into_iter().map(Extension::urn).collect();
+    let mut headers = HeaderMap::new();
+    headers.insert("a2a-extensions", HeaderValue::from_str(&format!("{},urn:unknown", all.join(","))).unwrap());
+    let settings = settings(Line::V10);
+    let confirmed = |negotiated: Vec<(HeaderName, HeaderValue)>| negotiated[1].1.to_str().unwrap().to_owned();
+    let rest = route(&Method::GET, "/extendedAgentCard", "", &headers, &settings).unwrap();
+    assert_eq!(confirmed(rest.card_headers()), all.join(","));
+    let rpc = route(&Method::POST, "/", "", &headers, &settings).unwrap();
+    let body = br#"{"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard"}"#;
+    assert_eq!(confirmed(parse(&rpc, body, &settings).unwrap().negotiated_headers()), all.join(","));
 }
 
 /// Whether all of `part` is in `whole`.

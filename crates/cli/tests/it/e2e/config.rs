@@ -22,6 +22,22 @@ fn check_names_every_problem_with_its_place() {
 }
 
 #[test]
+fn check_knows_the_settings_of_a2a() {
+    let harness = Harness::new();
+    let agent = |settings: Value| json!({"helper": {"mode": "subagent", "description": "Helps.", "a2a": settings}});
+    let good = json!({"url": "https://agent.example", "token_env": "TOKEN", "version": "1.0", "silence": 60});
+    harness.configure(json!({"a2a": {"port": 9000, "title": "Ours"}, "agent": agent(good)}));
+    let ran = harness.trefoil(&["config", "check"]).expect(0);
+    assert!(ran.stdout.contains("0 errors, 0 warnings"), "{}", ran.stdout);
+    let bad = json!({"url": "https://agent.example", "tokn_env": "TOKEN", "version": "2.0"});
+    harness.configure(json!({"a2a": {"prot": 9000, "metrics_enabled": "maybe"}, "agent": agent(bad)}));
+    let ran = harness.trefoil(&["config", "check"]).expect(1);
+    for text in ["a2a.prot", "a2a.metrics_enabled", "tokn_env", "agent.helper.a2a.version"] {
+        assert!(ran.stdout.contains(text), "{text:?} is not in:\n{}", ran.stdout);
+    }
+}
+
+#[test]
 fn keys_without_effect_are_named() {
     let harness = Harness::new();
     harness.configure(json!({ "autoupdate": true }));
