@@ -4,6 +4,7 @@
 //! sessions are forbidden. A session without an owner can be read by everybody; who changes it first owns it.
 
 mod claims;
+mod denied;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,11 +13,11 @@ use std::time::Duration;
 use api::{AgentRuntime, HostError, Session, SessionId};
 
 use super::{Service, store_error};
-use crate::extension::failure::{self, Upstream};
 use crate::records::{Claim, Interrupt, InterruptKind, Records};
 use crate::{Error, ErrorKind, Principal};
 use claims::Claims;
 pub use claims::SessionGrant;
+pub(super) use denied::Denied;
 
 /// How far the owner of a subagent's session is looked for above it.
 const MAX_DEPTH: usize = 64;
@@ -234,39 +235,6 @@ fn found<T>(read: Result<Option<T>, HostError>, is_asked: bool) -> Result<Option
     match read {
         Err(HostError::NotFound { .. }) if !is_asked => Ok(None),
         read => read.map_err(Denied::Runtime),
-    }
-}
-
-/// Why a session cannot be used.
-#[derive(Debug)]
-pub(super) enum Denied {
-    /// It belongs to somebody else, or the records failed.
-    Refused(Error),
-    /// The agent runtime failed, or does not know the session.
-    Runtime(HostError),
-}
-
-impl From<Error> for Denied {
-    fn from(error: Error) -> Self {
-        Self::Refused(error)
-    }
-}
-
-impl Denied {
-    fn is_about_session(&self) -> bool {
-        match self {
-            Self::Refused(error) => error.kind == ErrorKind::SessionForbidden,
-            Self::Runtime(error) => matches!(error, HostError::NotFound { .. }),
-        }
-    }
-
-    /// It as the error of a method. `asked` is the session that the caller named.
-    fn into_error(self, asked: &SessionId) -> Error {
-        match self {
-            Self::Refused(error) => error,
-            Self::Runtime(HostError::NotFound { .. }) => failure::session_not_found(asked.as_str()),
-            Self::Runtime(error) => Upstream { method: None, session: Some(asked) }.error(error),
-        }
     }
 }
 

@@ -6,7 +6,7 @@ mod locks;
 
 use std::sync::Arc;
 
-use api::{JsonMap, PromptInput};
+use api::{HostError, JsonMap, PromptInput};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -14,6 +14,7 @@ use super::input::{self, Refusal};
 use super::live::{Command, FollowUp, LiveTask};
 use super::stream::{EventStream, StreamPlace};
 use super::{Agent, Inner, Service, script, store_error};
+use crate::extension::failure::upstream;
 use crate::model::{Message, Task, TaskState};
 use crate::records::{KnownMessage, TaskRow};
 use crate::{Error, ErrorKind, Line, Principal, Reply, SendRequest};
@@ -29,8 +30,17 @@ struct Incoming<'a> {
     request: SendRequest,
     /// Tells the same message sent again from another one with the same id.
     fingerprint: String,
-    /// Whether its sender wants the events of the task.
-    streamed: bool,
+    manner: Manner,
+}
+
+/// What the sender of a message wants of its task.
+enum Manner {
+    /// The task, once it waits or has ended.
+    Send,
+    /// Its events.
+    Stream,
+    /// Its events, but there are too many streams: a task that begins fails with this.
+    Refused(HostError),
 }
 
 /// What became of a message.
@@ -47,7 +57,7 @@ impl Service {
     /// Takes a message, and answers as its options say.
     pub async fn send(&self, who: &Principal, line: Line, request: SendRequest) -> Result<Reply, Error> {
         let (at_once, length) = (request.options.return_immediately, request.options.history_length);
-        let live = match self.inner.take(who, line, request, false).await? {
+        let live = match self.inner.take(who, line, request, Manner::Send).await? {
             Taken::Live { live, .. } => live,
             Taken::Ended(task, _) => return Ok(Reply::Sent(Box::new(with_history(*task, length)))),
             Taken::Message(message) => return Ok(Reply::Message(message)),
@@ -66,9 +76,17 @@ impl Service {
     pub async fn stream(&self, who: &Principal, line: Line, request: SendRequest) -> Result<EventStream, Error> {
         self.inner.metrics.stream_requests.add();
         let length = request.options.history_length;
-        let place = self.inner.streams.enter()?;
-        Ok(match self.inner.take(who, line, request, true).await? {
-            Taken::Live { live, after, is_new } => self.follow(line, live, after, is_new, length, place),
+        let place = self.inner.streams.enter();
+        let manner = place.as_ref().map_or_else(|error| Manner::Refused(error.clone()), |_| Manner::Stream);
+        Ok(match self.inner.take(who, line, request, manner).await? {
+            Taken::Live { live, after, is_new } => {
+                let place = match place {
+                    // Its task ends at once.
+                    Err(_) if is_new => StreamPlace::unlimited(),
+                    place => place.map_err(upstream)?,
+                };
+                self.follow(line, live, after, is_new, length, place)
+            }
             Taken::Ended(task, seq) => EventStream::of_ended(with_history(*task, length), seq),
             Taken::Message(message) => EventStream::of_message(*message),
         })
@@ -98,7 +116,7 @@ impl Inner {
         who: &Principal,
         line: Line,
         request: SendRequest,
-        streamed: bool,
+        manner: Manner,
     ) -> Result<Taken, Error> {
         if self.closing.is_cancelled() {
             return Err(shutting_down());
@@ -113,7 +131,7 @@ impl Inner {
         {
             return Ok(Taken::Message(Box::new(reply)));
         }
-        let incoming = Incoming { who, line, request, fingerprint, streamed };
+        let incoming = Incoming { who, line, request, fingerprint, manner };
         match incoming.request.message.task_id.clone() {
             Some(task) => self.take_follow_up(incoming, &task).await,
             None => self.take_new(incoming).await,
@@ -143,7 +161,10 @@ impl Inner {
 
     /// A message to a task that exists.
     async fn take_follow_up(&self, incoming: Incoming<'_>, task: &str) -> Result<Taken, Error> {
-        let Incoming { who, line, request, fingerprint, .. } = incoming;
+        let Incoming { who, line, request, fingerprint, manner } = incoming;
+        if let Manner::Refused(error) = manner {
+            return Err(upstream(error));
+        }
         let row = self.records.row(task).map_err(|error| store_error(&error))?;
         self.access.task(who, task, row.as_ref().map(|row| row.identity.as_str()))?;
         let row = row.ok_or_else(|| Error::task_not_found(task))?;

@@ -1,5 +1,6 @@
 //! One task, from its row to its end. It alone publishes the task's events and writes its row.
 //!
+//! * `session`: the session of a task that had none at first.
 //! * `turn`: a turn at the agent runtime, or the script of the conformance agent.
 //! * `news`: what happens there becomes events. `asks`: what it asks of the client.
 //! * `messages`: further messages of the client.
@@ -11,6 +12,7 @@ mod end;
 mod log;
 mod messages;
 mod news;
+mod session;
 mod turn;
 
 use std::sync::Arc;
@@ -20,13 +22,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::access::SessionGrant;
-use super::binding::Bound;
 use super::input::Refusal;
 use super::live::{Command, LiveTask};
 use super::metrics::AbortOutcome;
 use super::queue::Ticket;
 use super::translate::{Failure, Outcome, Translator};
-use super::{Agent, Inner, apply};
+use super::{Agent, Inner};
 use crate::event::{NumberedEvent, StreamMark, TaskEvent};
 use crate::model::{TaskState, TaskStatus};
 use crate::records::{Interrupt, OpenWork, TaskRow};
@@ -166,54 +167,6 @@ impl Runner {
                 },
             }
         }
-    }
-
-    /// The session of the task. One that was refused tries again to find or create it. `None` if the task ended meanwhile, or
-    /// if the service stops.
-    async fn session(&mut self) -> Option<Result<SessionId, Refusal>> {
-        if let Some(refusal) = self.refused.take() {
-            return Some(Err(refusal));
-        }
-        if let Some(session) = &self.row.session_id {
-            return Some(Ok(session.clone()));
-        }
-        let (inner, row, work) = (self.inner.clone(), self.row.clone(), self.work.clone());
-        let mut binding = std::pin::pin!(inner.bind_late(&row, &work));
-        let bound = loop {
-            tokio::select! {
-                biased;
-                () = inner.closing.cancelled() => return None,
-                Some(command) = self.commands.recv() => match command {
-                    Command::Cancel(done) => {
-                        self.end_canceled(AbortOutcome::NotNeeded, Instant::now()).await;
-                        let _ = done.send(());
-                        return None;
-                    }
-                    Command::Message(message, done) => {
-                        let _ = done.send(self.add_to_prompt(*message).await);
-                    }
-                },
-                bound = &mut binding => break bound,
-            }
-        };
-        match bound {
-            Ok(bound) => self.take_session(bound).await.map(Ok),
-            Err(refusal) => Some(Err(refusal)),
-        }
-    }
-
-    /// The task has a session now. It is in the row before the prompt goes out.
-    async fn take_session(&mut self, bound: Bound) -> Option<SessionId> {
-        let Bound { session, scope, grant, title, is_new } = bound;
-        self.row.session_id = Some(session.clone());
-        (self.row.directory, self.row.workspace) = (scope.directory, scope.workspace);
-        (self.grant, self.has_past) = (grant, !is_new);
-        self.translator.bind(session.clone(), title);
-        let shared = self.shared_session();
-        self.live.change(|task| apply::merge(&mut task.metadata, &shared));
-        self.work.prompt.id = self.inner.prompt_id(&session, is_new).await;
-        self.translator.expect(self.work.prompt.id.clone());
-        self.write(true).await.then_some(session)
     }
 
     /// Waits until the tasks of the session that were accepted earlier have ended. False if it ended meanwhile, or if the

@@ -195,6 +195,29 @@ async fn what_exceeds_the_limit_of_requests_fails_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_exceeds_the_limit_of_streams_fails_at_once() {
+    let (project, mut server) = (TempProject::new(), FakeOpenCode::start().await);
+    let settings = Settings { upstream_max_streams: 1, ..Settings::default() };
+    let service = service_with(&project, Arc::new(server.client()), &settings).await;
+    let first = service.stream(&alice(), Line::V03, say("m1", "hello")).await.unwrap();
+    let turn = server.next_prompt().await;
+    let second = service.stream(&alice(), Line::V03, say("m2", "hello")).await.unwrap();
+    let id = second.task_id().to_owned();
+    collect(second).await;
+    let failed = service.get(&alice(), &id, None).await.unwrap();
+    let error = json!({"type": "UPSTREAM_BACKPRESSURE"});
+    assert_eq!((failed.status.state, &failed.metadata["opencode"]["error"]), (TaskState::Failed, &error));
+    // Who only follows a task is refused.
+    let refused = service.subscribe(&alice(), first.task_id(), None).await.err().unwrap();
+    assert_eq!(refused.kind, ErrorKind::UpstreamUnreachable);
+    turn.finish("done");
+    collect(first).await;
+    let third = service.stream(&alice(), Line::V03, say("m3", "hello")).await.unwrap();
+    server.next_prompt().await.finish("done");
+    assert_eq!(streamed(&collect(third).await), "done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_without_a_session_gets_one_once_there_are_credentials() {
     let (project, mut server) = (TempProject::new(), FakeOpenCode::start().await);
     let service = service_on(&project, Arc::new(server.client())).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{JsonMap, PromptInput, Scope, SessionId};
 use serde_json::json;
 
-use super::{Incoming, Taken, check, task_of};
+use super::{Incoming, Manner, Taken, check, task_of};
 use crate::Error;
 use crate::model::{TaskState, TaskStatus};
 use crate::records::{Inserted, NewTask, OpenWork, TaskRow, WorkPrompt};
@@ -43,7 +43,10 @@ impl Inner {
             Some(config) => Some(push_configs::inline(self, who, line, &id, config).await?),
             None => None,
         };
-        let prepared = self.prepare(&incoming).await;
+        let prepared = match &incoming.manner {
+            Manner::Refused(error) => Err(Refusal::of_host_error(error)),
+            Manner::Send | Manner::Stream => self.prepare(&incoming).await,
+        };
         // From here to the row, messages with the same id and of the same context wait.
         let message_id = &request.message.message_id;
         let _message = self.locks.message(who, message_id).await;
@@ -143,7 +146,7 @@ impl Incoming<'_> {
             directory: new.scope.directory.clone(),
             workspace: new.scope.workspace.clone(),
             line: self.line,
-            streamed: self.streamed,
+            streamed: !matches!(self.manner, Manner::Send),
             text_only: check::is_text_only(&self.request),
             message_id: self.request.message.message_id.clone(),
             fingerprint: self.fingerprint.clone(),
