@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "whatever is missing fails the test")]
 
 mod common;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod http;
 mod opencode;
 mod owners;
