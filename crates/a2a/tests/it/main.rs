@@ -4,6 +4,8 @@
 
 mod common;
 mod fake;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod http;
 mod opencode;
 mod owners;
