@@ -45,7 +45,7 @@ use self::card_cache::CardCache;
 use self::http::{Access, Fetched, Http, Request};
 use crate::call::{Call, Reply, SendOptions, SendRequest};
 use crate::model::{Message, Part, Role, Task};
-use crate::wire;
+use crate::{depth, wire};
 
 /// The most bytes of a reply that is no stream.
 const MAX_REPLY: usize = 16 << 20;
@@ -269,7 +269,8 @@ impl Peer {
         let wanted = route.card.wanted_extensions();
         let tenant = route.choice.tenant.as_deref();
         let outgoing = wire::outgoing(call, route.choice.dialect, tenant, 1, &wanted);
-        let outgoing = outgoing.map_err(|error| ClientError::Call { why: error.message })?;
+        let mut outgoing = outgoing.map_err(|error| ClientError::Call { why: error.message })?;
+        outgoing.headers.extend(depth::header(call));
         let url = below(&route.choice.url, &outgoing.path);
         let request = Request { method: outgoing.method, url, headers: outgoing.headers, body: outgoing.body };
         Ok((request, outgoing.is_stream))

@@ -19,6 +19,7 @@ mod call;
 pub mod card;
 pub mod client;
 mod credentials;
+mod depth;
 mod error;
 mod event;
 mod extension;

@@ -30,6 +30,8 @@ pub struct RunnerJob {
     pub prompt: Vec<PromptPart>,
     /// What earlier jobs of the same session saved ([`RunnerUpdate::Started`] and later).
     pub kept: Option<Json>,
+    /// The W3C trace context of the prompt's sender, if it has one. Workers elsewhere go on with it.
+    pub traceparent: Option<String>,
 }
 
 /// How a job ended.

@@ -136,6 +136,7 @@ pub(crate) async fn run(
         hidden: turn.instance.loaded.config.env.hide.clone(),
         prompt,
         kept: record.kept.clone(),
+        traceparent: turn.inner.turns.sender_trace(&user.id),
     };
     let job_state = Arc::new(Job::new(turn));
     let host = Arc::new(JobHost::new(turn, rules, user, JobTranscript::new(message, record, new, call), &job_state));

@@ -14,7 +14,7 @@ use transport::{body, gzip};
 use super::refusal::{Refused, add_negotiated_headers, body_error, is_json, refuse};
 use super::{Endpoint, into_response};
 use crate::wire::{self, Operation, Rejection, Route, Target};
-use crate::{Call, Error, ErrorKind, Line, Principal, Reply};
+use crate::{Call, Error, ErrorKind, Line, Principal, Reply, depth};
 
 impl Endpoint {
     /// Answers a request whose host and origin are allowed. Leaves the body there unless it is needed. `head_only` if the
@@ -50,8 +50,10 @@ impl Endpoint {
             false => Bytes::new(),
         };
         let mut request = wire::parse(&route, &bytes, &self.wire).map_err(reject)?;
-        if let Call::Send(send) | Call::Stream(send) = &mut request.call {
-            send.traceparent = Some(trace.header_text());
+        if let Err(error) = depth::arrive(&mut request.call, &parts.headers, trace.header_text()) {
+            let mut response = into_response(wire::error_response(&error, &request));
+            add_negotiated_headers(request.negotiated_headers(), &mut response);
+            return Err(Box::new(response));
         }
         self.log_payload("request", request.method, &bytes);
         drop(bytes);

@@ -18,7 +18,7 @@ use super::Endpoint;
 use super::refusal::body_error;
 use crate::grpc::{self, Status};
 use crate::wire::{self, Dialect, Operation, RequestId, Transport};
-use crate::{Call, Line};
+use crate::{Line, depth};
 
 const DIALECT: Dialect = Dialect { payload: Line::V10, errors: Line::V10, transport: Transport::Rest };
 /// The largest reply that is translated at once. Replies that are no streams are in memory anyway.
@@ -62,9 +62,8 @@ impl Endpoint {
         let params = grpc::decode(operation, grpc::unframe(&bytes)?)?;
         let mut request = wire::parse_proto(operation, params, &parts.headers, &self.wire)
             .map_err(|rejection| of_wire(&rejection.response()))?;
-        if let Call::Send(send) | Call::Stream(send) = &mut request.call {
-            send.traceparent = Some(trace.header_text());
-        }
+        depth::arrive(&mut request.call, &parts.headers, trace.header_text())
+            .map_err(|error| of_wire(&wire::error(&error, DIALECT, &RequestId::Null)))?;
         let client = ConnectionInfo::of(&parts).map(|info| info.client.clone());
         let response = self.perform(principal, request, client).await;
         if operation.is_stream() && response.status().is_success() {

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::asks::{Outcome, Request};
 use super::progress;
 use super::saved::{Progress, Saved};
+use crate::SendRequest;
 use crate::client::{Change, ClientError, Follower, Peer, request_of};
 use crate::error::ErrorKind;
 use crate::model::{Part, TaskState, TaskStatus};
@@ -32,6 +33,8 @@ pub(super) struct Job {
     context: Arc<dyn RunnerContext>,
     silence: Duration,
     saved: Saved,
+    /// The trace context of who gave the job.
+    traceparent: Option<String>,
     /// What the task has used so far.
     used: Usage,
     /// The open requests of the agent, by its ids.
@@ -64,10 +67,11 @@ impl Job {
     pub fn new(peer: Peer, context: Arc<dyn RunnerContext>, silence: Duration) -> Self {
         let saved = Saved { url: peer.url().to_string(), ..Saved::default() };
         let (used, open, asks) = (Usage::default(), HashMap::new(), JoinSet::new());
-        Self { peer, context, silence, saved, used, open, asks }
+        Self { peer, context, silence, saved, traceparent: None, used, open, asks }
     }
 
     pub async fn run(mut self, job: &RunnerJob) -> Result<RunnerEnd, RunnerError> {
+        self.traceparent.clone_from(&job.traceparent);
         let context = self.context.clone();
         let begun = tokio::select! {
             biased;
@@ -119,8 +123,13 @@ impl Job {
         };
         self.started().await?;
         let task = self.saved.task.as_deref().filter(|_| goes_on);
-        let request = request_of(progress::parts(&job.prompt), self.saved.context.as_deref(), task);
-        Ok(self.peer.follow(request))
+        Ok(self.peer.follow(self.request(progress::parts(&job.prompt), task)))
+    }
+
+    /// A message of the job's conversation.
+    fn request(&self, parts: Vec<Part>, task: Option<&str>) -> SendRequest {
+        let traceparent = self.traceparent.clone();
+        SendRequest { traceparent, ..request_of(parts, self.saved.context.as_deref(), task) }
     }
 
     /// Reports that the prompt is about to be handed over.
@@ -167,7 +176,8 @@ impl Job {
                     }
                 }
                 message = &mut next_message, if steers => {
-                    steering.push(steer(self.peer.clone(), self.saved.clone(), message));
+                    let request = self.request(progress::parts(&message.parts), self.saved.task.as_deref());
+                    steering.push(steer(self.peer.clone(), request, message));
                     next_message.set(context.steered());
                     Ok(())
                 }
@@ -311,8 +321,7 @@ impl Job {
             Outcome::Settled(call) => self.context.tell(RunnerUpdate::Call(call)).await?,
             Outcome::Message(call, text) => {
                 self.context.tell(RunnerUpdate::Call(call)).await?;
-                let (context, task) = (self.saved.context.as_deref(), self.saved.task.as_deref());
-                follower.send(request_of(vec![Part::text(text)], context, task));
+                follower.send(self.request(vec![Part::text(text)], self.saved.task.as_deref()));
             }
             Outcome::Unanswered(call, why) => {
                 self.context.tell(RunnerUpdate::Call(call)).await?;
@@ -392,9 +401,7 @@ impl Job {
 const PLAIN: &str = "words:";
 
 /// Sends a further message to the task.
-async fn steer(peer: Peer, saved: Saved, message: RunnerMessage) -> (MessageId, Result<(), ClientError>) {
-    let parts = progress::parts(&message.parts);
-    let mut request = request_of(parts, saved.context.as_deref(), saved.task.as_deref());
+async fn steer(peer: Peer, mut request: SendRequest, message: RunnerMessage) -> (MessageId, Result<(), ClientError>) {
     // The same message never counts twice with an agent that knows its id.
     request.message.message_id = message.id.to_string();
     (message.id, peer.post_message(request).await)

@@ -154,7 +154,7 @@ fn runner() -> Runner {
 fn job(url: &str, prompt: &str, kept: Option<Json>) -> RunnerJob {
     let prompt = if prompt.is_empty() { Vec::new() } else { vec![PromptPart::text(prompt)] };
     let settings = JsonMap::from_iter([("url".to_owned(), json!(url))]);
-    RunnerJob { settings, directory: PathBuf::from("/"), hidden: Vec::new(), prompt, kept }
+    RunnerJob { settings, directory: PathBuf::from("/"), hidden: Vec::new(), prompt, kept, traceparent: None }
 }
 
 async fn run(job: RunnerJob, session: &Arc<Session>) -> Result<RunnerEnd, String> {

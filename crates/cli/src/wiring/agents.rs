@@ -60,7 +60,11 @@ impl AgentClient for Agents {
             let refused = |error: ClientError| ToolError::failed(error.to_string());
             let peer = self.client.peer(&request.url, ChosenBy::Model).map_err(refused)?;
             let follower = match (&request.message, &request.task) {
-                (Some(text), task) => peer.follow(text_message(text, request.context.as_deref(), task.as_deref())),
+                (Some(text), task) => {
+                    let mut message = text_message(text, request.context.as_deref(), task.as_deref());
+                    message.traceparent.clone_from(&request.traceparent);
+                    peer.follow(message)
+                }
                 (None, Some(task)) => peer.follow_task(task),
                 (None, None) => return Err(ToolError::failed("There is neither a message nor a task.")),
             };

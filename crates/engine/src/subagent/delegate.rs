@@ -401,7 +401,7 @@ impl ToolCall {
 
     /// The trace that the child's model calls belong to.
     fn traceparent(&self) -> Option<String> {
-        self.turn.inner.turns.trace_header(&self.prompt).map(|(_, value)| value)
+        self.turn.inner.turns.sender_trace(&self.prompt)
     }
 
     /// Whether the wait for the child ends before the child does.

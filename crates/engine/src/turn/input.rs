@@ -270,6 +270,7 @@ impl PromptReader<'_> {
                 let tighten = self.instance.loaded.config.tightened(&agent.name);
                 Level::new(&agent.permission, 0, &[], &tighten).readable_files()
             }),
+            traceparent: None,
         }
     }
 

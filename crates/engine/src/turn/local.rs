@@ -61,6 +61,11 @@ impl LocalTurns {
         self.traces.header(prompt)
     }
 
+    /// The trace context that a prompt came with.
+    pub(crate) fn sender_trace(&self, prompt: &MessageId) -> Option<String> {
+        self.traces.sender(prompt)
+    }
+
     /// Drops the cached conversation of a session.
     pub(crate) fn forget_conversation(&self, session: &SessionId) {
         drop(self.conversations.take(session));

@@ -270,6 +270,7 @@ impl ToolCall {
             answers: None,
             granted: Arc::from([]),
             readable: turn.readable_files(&self.rules),
+            traceparent: turn.inner.turns.sender_trace(&self.prompt),
         }
     }
 

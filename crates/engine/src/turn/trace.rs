@@ -23,6 +23,8 @@ pub(crate) struct Traces(Mutex<IndexMap<MessageId, Trace>>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Trace {
     id: String,
+    /// The sender's span.
+    parent: String,
     flags: String,
 }
 
@@ -47,9 +49,15 @@ impl Traces {
 
     /// The header of a model call for a prompt: the same trace, a new span.
     pub(crate) fn header(&self, prompt: &MessageId) -> Option<(String, String)> {
-        let Trace { id, flags } = lock(&self.0).get(prompt)?.clone();
+        let Trace { id, flags, .. } = lock(&self.0).get(prompt)?.clone();
         // A span id must not be zero.
         Some((TRACEPARENT.to_owned(), format!("00-{id}-{:016x}-{flags}", fastrand::u64(1..))))
+    }
+
+    /// The trace context that a prompt came with, for the prompts and requests that it causes: their sender is the same.
+    pub(crate) fn sender(&self, prompt: &MessageId) -> Option<String> {
+        let Trace { id, parent, flags } = lock(&self.0).get(prompt)?.clone();
+        Some(format!("00-{id}-{parent}-{flags}"))
     }
 }
 
@@ -67,7 +75,7 @@ impl Trace {
             _ => return None,
         };
         let valid = hex(version, 2) && version != "ff" && is_id(id, 32) && is_id(parent, 16) && hex(flags, 2);
-        valid.then(|| Self { id: id.to_owned(), flags: flags.to_owned() })
+        valid.then(|| Self { id: id.to_owned(), parent: parent.to_owned(), flags: flags.to_owned() })
     }
 }
 
@@ -85,7 +93,8 @@ mod tests {
         assert_eq!(name, "traceparent");
         assert!(value.starts_with(&format!("00-{ID}-")) && value.ends_with("-01"), "{value}");
         assert!(Trace::parse(&value).is_some() && !value.contains("00f067aa0ba902b7"), "{value}");
-        assert_eq!(traces.header(&MessageId::new()), None);
+        assert_eq!(traces.sender(&prompt), Some(format!("00-{ID}-00f067aa0ba902b7-01")));
+        assert_eq!((traces.header(&MessageId::new()), traces.sender(&MessageId::new())), (None, None));
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct Context {
     pub granted: Arc<[Need]>,
     /// Which files may be read without asking, for tools that open files which the call does not name.
     pub readable: ReadPolicy,
+    /// The W3C trace context of the prompt that the call belongs to, if its sender named one.
+    pub traceparent: Option<String>,
 }
 
 impl Context {

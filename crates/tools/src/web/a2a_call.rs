@@ -58,6 +58,8 @@ pub struct AgentRequest {
     pub wait: Duration,
     /// Cancels the call.
     pub cancel: CancellationToken,
+    /// The W3C trace context that the message belongs to.
+    pub traceparent: Option<String>,
 }
 
 /// How a task of an agent stands after a call.
@@ -156,6 +158,7 @@ impl TypedTool for A2aCall {
             context: given(&input.context).map(str::to_owned),
             wait: Duration::try_from_secs_f64(seconds).unwrap_or(DEFAULT_WAIT),
             cancel: ctx.cancel.clone(),
+            traceparent: ctx.traceparent.clone(),
         };
         let so_far = |text: &str| {
             let metadata = object(json!({"output": tail(text)}));

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::a2a::process::{A2aProcess, TOKEN, script};
+use super::a2a::process::{A2aProcess, TOKEN, message, script};
 use super::harness::{Harness, Reader, RunResult, finish, signal, spawn};
 
 /// Runs a command with the token of the service.
@@ -175,4 +175,33 @@ fn a_model_calls_the_agents_that_the_user_allows() {
     let allowed = play(&[(hosts, "127.0.0.1"), (private, "true")]);
     assert!(allowed.contains("ping from peer\\n\\n(task"), "{allowed}");
     assert_eq!(service.call("ListTasks", json!({}))["totalSize"], 1, "only the last one reached it");
+}
+
+#[test]
+fn agents_that_call_each_other_in_a_circle_come_to_an_end() {
+    let client =
+        [("A2A_CLIENT_BEARER_TOKEN", TOKEN), ("A2A_CLIENT_ALLOWED_HOSTS", "127.0.0.1"), ("A2A_BEARER_TOKEN", TOKEN)];
+    let env: Vec<_> = client.into_iter().chain([("A2A_CLIENT_ALLOW_PRIVATE_HOSTS", "true")]).collect();
+    let (one, other) = (Harness::new(), Harness::new());
+    let calls = json!({"a2a_call": "allow"});
+    other.configure(json!({"permission": calls}));
+    let other = (A2aProcess::with(&other, &[], &env), other);
+    one.configure(json!({"agent": {"other": {"a2a": {"url": other.0.url}}}, "permission": calls}));
+    let one = (A2aProcess::with(&one, &[], &env), one);
+    // The one has a subagent that is the other, which calls the one with its tool, and so on.
+    let mut told = script(&json!([{"text": "The end."}]));
+    for _ in 0..5 {
+        let back = json!([{"tools": [["a2a_call", {"url": one.0.url, "message": told}]]}, {"text": "Called back."}]);
+        let task = json!({"description": "Go on", "prompt": script(&back), "subagent_type": "other"});
+        told = script(&json!([{"tools": [["task", task]]}, {"text": "Delegated."}]));
+    }
+    let task = one.0.call("message/send", json!({"message": message("m-1", &told)}));
+    assert_eq!(task["status"]["state"], "completed", "{task:#}");
+    // Five and four: the ninth call is refused, and whoever made it goes on without.
+    let count = |service: &A2aProcess| service.call("ListTasks", json!({}))["totalSize"].as_u64();
+    assert_eq!((count(&one.0), count(&other.0)), (Some(5), Some(4)));
+    let sessions = one.1.sessions();
+    let said = |id: &Value| one.1.export(id.as_str().unwrap()).to_string();
+    let told_why = |session: &Value| said(&session["id"]).contains("9 agents have called each other");
+    assert!(sessions.iter().any(told_why), "nobody heard why");
 }

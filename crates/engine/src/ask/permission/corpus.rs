@@ -139,6 +139,7 @@ impl Judge {
             answers: None,
             granted: Arc::from([]),
             readable: tools::ReadPolicy::nothing(),
+            traceparent: None,
         };
         Self {
             runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),

@@ -74,6 +74,7 @@ impl Workspace {
             answers: None,
             granted: Vec::new().into(),
             readable: ReadPolicy::new(|pattern| !pattern.ends_with(".env")),
+            traceparent: None,
         }
     }
 
