@@ -35,6 +35,8 @@ async fn write(records: &Records, scope: &Scope, number: usize) -> Result<()> {
     let work = OpenWork {
         prompt: WorkPrompt { id: MessageId::new(), input, traceparent: None },
         history: vec![message.clone()],
+        answering: None,
+        wanted_session: None,
     };
     let new = NewTask { row: row(&id, &context, scope), work, push: None, place: None };
     let Inserted::New(mut row) = records.insert(new).await? else { bail!("{id} is there already") };
@@ -69,7 +71,7 @@ fn row(id: &str, context: &str, scope: &Scope) -> TaskRow {
         context_id: context.to_owned(),
         identity: IDENTITY.to_owned(),
         credential: None,
-        session_id: SessionId::new(),
+        session_id: Some(SessionId::new()),
         directory: scope.directory.clone(),
         workspace: None,
         line: Line::V10,
