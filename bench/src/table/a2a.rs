@@ -77,7 +77,7 @@ fn together(service: &Service, times: usize, work: impl Fn(&mut Client) -> Resul
 }
 
 /// A message that is answered at once, up to the end of its task.
-pub fn send(bench: &Bench) -> Result<Measured> {
+pub(super) fn send(bench: &Bench) -> Result<Measured> {
     let times = bench.size.turns * 5;
     bench.bridges(format!("`message:send`, {CONNECTIONS} connections"), |service| {
         let send = |client: &mut Client| client.send(HELLO, None).map(drop);
@@ -86,7 +86,7 @@ pub fn send(bench: &Bench) -> Result<Measured> {
     })
 }
 
-pub fn get(bench: &Bench) -> Result<Measured> {
+pub(super) fn get(bench: &Bench) -> Result<Measured> {
     let times = bench.size.turns * 20;
     bench.bridges(format!("`tasks/get`, {CONNECTIONS} connections"), |service| {
         let path = format!("/tasks/{}", service.connect()?.task(HELLO)?);
@@ -97,7 +97,7 @@ pub fn get(bench: &Bench) -> Result<Measured> {
 }
 
 /// The first event of a stream. The CPU time is that of the whole stream.
-pub fn first(bench: &Bench) -> Result<Measured> {
+pub(super) fn first(bench: &Bench) -> Result<Measured> {
     let (runs, text) = (bench.size.runs * 4, format!("{PIECES} {FEW_PIECES}"));
     bench.bridges(format!("first event of a stream, {runs} one by one"), |service| {
         streams::run(service.address(), 1, &text)?;
@@ -114,7 +114,7 @@ pub fn first(bench: &Bench) -> Result<Measured> {
 }
 
 /// The 99th percentile of the first events. The CPU time is that of a stream.
-pub fn at_once(bench: &Bench) -> Result<Measured> {
+pub(super) fn at_once(bench: &Bench) -> Result<Measured> {
     let Size { streams, hold, .. } = bench.size;
     let text = format!("{HOLD} {hold} {PIECES} {MANY_PIECES}");
     bench.bridges(format!("first event of {streams} streams at once, p99"), |service| {
@@ -135,7 +135,7 @@ pub fn at_once(bench: &Bench) -> Result<Measured> {
 }
 
 /// The time until all have completed, without the model's.
-pub fn many(bench: &Bench) -> Result<Measured> {
+pub(super) fn many(bench: &Bench) -> Result<Measured> {
     let Size { many_streams: streams, hold, .. } = bench.size;
     let text = format!("{HOLD} {hold} {PIECES} {MANY_PIECES}");
     bench.bridges(format!("{streams} streams at once, all complete"), |service| {
@@ -151,7 +151,7 @@ pub fn many(bench: &Bench) -> Result<Measured> {
     })
 }
 
-pub fn start(bench: &Bench) -> Result<Measured> {
+pub(super) fn start(bench: &Bench) -> Result<Measured> {
     bench.each_bridge("an A2A service, start to first answer", |program| {
         let setup = Setup::new()?;
         let upstream = upstream(&setup)?;
@@ -168,12 +168,12 @@ pub fn start(bench: &Bench) -> Result<Measured> {
     })
 }
 
-pub fn idle(bench: &Bench) -> Result<Measured> {
+pub(super) fn idle(bench: &Bench) -> Result<Measured> {
     bench.bridges("memory of an idle A2A service", |service| Ok(Cost::Memory(process::resident(service.process())?)))
 }
 
 /// On our engine: what a prompt costs more over A2A than over OpenCode's protocol, on one server with both.
-pub fn turn(bench: &Bench) -> Result<Measured> {
+pub(super) fn turn(bench: &Bench) -> Result<Measured> {
     let (rounds, round) = (bench.size.turns.div_ceil(ROUND), bench.size.turns.min(ROUND));
     let setup = Setup::new()?;
     let mut server = Server::start_with(&bench.program, &setup, |command| {
@@ -206,7 +206,7 @@ pub fn turn(bench: &Bench) -> Result<Measured> {
 }
 
 /// A page of a short and of a long list. The short one is the peer.
-pub fn list(bench: &Bench) -> Result<Measured> {
+pub(super) fn list(bench: &Bench) -> Result<Measured> {
     const PATH: &str = "/tasks?pageSize=50";
     let Size { tasks_listed: [few, many], turns, .. } = bench.size;
     let measure = |tasks: usize| {
