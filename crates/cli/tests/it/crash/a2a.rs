@@ -251,7 +251,6 @@ fn a_cancellation_survives_a_kill_at_every_commit() {
     let was_busy = |killed: &Stored| killed.sessions.iter().any(|session| session.is_busy);
     let is_marked = |killed: &Stored| killed.tasks.iter().any(|task| task.is_marked);
     assert!(kills.iter().any(|killed| is_marked(killed) && was_busy(killed)), "marked, and not stopped");
-    assert!(kills.iter().any(|killed| is_marked(killed) && !was_busy(killed)), "stopped, and its end not stored");
 }
 
 #[test]
