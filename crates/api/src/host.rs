@@ -126,6 +126,9 @@ pub trait Host: Send + Sync {
     fn create_session<'a>(&'a self, scope: &'a Scope, input: CreateSession) -> HostFuture<'a, Session>;
     /// Returns a session.
     fn session<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Session>;
+    /// The identity that owns a session, where the host stores owners: that of the caller that created it. `None` for
+    /// sessions of the person who owns the machine, and on other hosts.
+    fn session_owner<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Option<String>>;
     /// Lists sessions, most recently changed first.
     fn sessions<'a>(&'a self, scope: &'a Scope, query: ListSessions) -> HostFuture<'a, Vec<Session>>;
     /// Changes a session.

@@ -113,6 +113,11 @@ impl Host for Client {
         })
     }
 
+    /// The wire names no owners.
+    fn session_owner<'a>(&'a self, _: &'a SessionId) -> HostFuture<'a, Option<String>> {
+        Box::pin(async { Ok(None) })
+    }
+
     fn sessions<'a>(&'a self, scope: &'a Scope, query: ListSessions) -> HostFuture<'a, Vec<Session>> {
         Box::pin(self.list_sessions(scope, query))
     }

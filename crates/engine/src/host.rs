@@ -83,6 +83,13 @@ impl Host for Engine {
         })
     }
 
+    fn session_owner<'a>(&'a self, id: &'a SessionId) -> HostFuture<'a, Option<String>> {
+        Box::pin(async {
+            self.check(id, Right::Read)?;
+            self.inner.store.session_owner(id).map_err(store_error)
+        })
+    }
+
     fn sessions<'a>(&'a self, scope: &'a Scope, query: ListSessions) -> HostFuture<'a, Vec<Session>> {
         Box::pin(async { self.inner.list(&self.caller, scope, query).await })
     }

@@ -127,7 +127,11 @@ pub(super) async fn fork(request: &Request<'_>) -> Result<Json, Error> {
     let body = request.params.optional_request(&empty)?;
     body.only(&["messageID"])?;
     let before = message_id(&body)?;
-    let fork: Session = change(request, async |id| Ok(request.host().fork_session(id, before).await?)).await?;
+    let fork: Session = change(request, async |id| {
+        let host = request.service.host_of_owner(request.who, id).await?;
+        Ok(host.fork_session(id, before).await?)
+    })
+    .await?;
     request.service.access().own_session(request.who, &fork.id).await?;
     Ok(json!({ "item": results::summary(&fork) }))
 }

@@ -136,7 +136,7 @@ async fn begin(records: &Records, push: PushRow) -> TaskRow {
         context_id: "c".to_owned(),
         identity: "me".to_owned(),
         credential: None,
-        session_id: SessionId::new(),
+        session_id: Some(SessionId::new()),
         directory: "/work".to_owned(),
         workspace: None,
         line: push.line,
@@ -153,7 +153,7 @@ async fn begin(records: &Records, push: PushRow) -> TaskRow {
         accepted: 0,
         version: 0,
     };
-    let work = OpenWork { prompt, history: Vec::new(), answering: None };
+    let work = OpenWork { prompt, wanted_session: None, history: Vec::new(), answering: None };
     match records.insert(NewTask { row, work, push: Some(push), place: None }).await.unwrap() {
         Inserted::New(row) => *row,
         Inserted::Known(known) => panic!("{known:?}"),

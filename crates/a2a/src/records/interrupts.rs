@@ -65,10 +65,10 @@ impl OpenInterrupts {
         self.state().remove(request_id);
     }
 
-    fn find(&self, now: Timestamp, filter: impl Fn(&Interrupt) -> bool) -> Vec<Interrupt> {
+    fn find(&self, filter: impl Fn(&StoredInterrupt) -> bool) -> Vec<Interrupt> {
         let state = self.state();
-        let open = state.values().map(|stored| &stored.interrupt).filter(|interrupt| interrupt.expires_at > now);
-        let mut found: Vec<Interrupt> = open.filter(|interrupt| filter(interrupt)).cloned().collect();
+        let found = state.values().filter(|stored| filter(stored));
+        let mut found: Vec<Interrupt> = found.map(|stored| stored.interrupt.clone()).collect();
         found.sort_by(|a, b| (a.expires_at, &a.request_id).cmp(&(b.expires_at, &b.request_id)));
         found
     }
@@ -83,12 +83,14 @@ impl Records {
 
     /// The interrupts that an identity can answer, oldest first.
     pub fn interrupts(&self, identity: &str, kind: InterruptKind, now: Timestamp) -> Vec<Interrupt> {
-        self.inner.interrupts.find(now, |interrupt| interrupt.identity == identity && interrupt.kind == kind)
+        self.inner.interrupts.find(|StoredInterrupt { interrupt, .. }| {
+            interrupt.expires_at > now && interrupt.identity == identity && interrupt.kind == kind
+        })
     }
 
-    /// The interrupts of a task that can be answered, oldest first.
+    /// The interrupts of a task that are open, or expired a short while ago, oldest first.
     pub fn task_interrupts(&self, task: &str, now: Timestamp) -> Vec<Interrupt> {
-        self.inner.interrupts.find(now, |interrupt| interrupt.task_id == task)
+        self.inner.interrupts.find(|stored| stored.until > now && stored.interrupt.task_id == task)
     }
 
     pub(super) fn add_interrupt(

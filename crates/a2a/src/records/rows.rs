@@ -30,9 +30,10 @@ pub struct TaskRow {
     /// The credential that began it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
-    /// The session that works on it.
-    pub session_id: SessionId,
-    /// The directory of that session.
+    /// The session that works on it. A task that was refused before it had one has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// The directory of that session, or where it was to be.
     pub directory: String,
     /// Its workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,6 +101,9 @@ pub struct TaskContent {
 pub struct OpenWork {
     /// The prompt that goes out, or has gone out.
     pub prompt: WorkPrompt,
+    /// The session that the first message names. It counts until the task has a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted_session: Option<SessionId>,
     /// The messages, oldest first.
     pub history: Vec<Message>,
     /// A message whose answer may have been given already, although the message is not among the others yet.

@@ -33,7 +33,8 @@ pub(super) fn content(store: &Store, task: &str) -> Result<TaskContent, StoreErr
 }
 
 impl Records {
-    /// Inserts a task, its message, the binding of its context and its push configuration. On disk when this returns.
+    /// Inserts a task, its message, the binding of its context to its session, if it has one, and its push configuration.
+    /// On disk when this returns.
     pub async fn insert(&self, task: NewTask) -> Result<Inserted, StoreError> {
         let records = self.clone();
         complete(async move { records.insert_now(task).await }).await
@@ -58,7 +59,9 @@ impl Records {
             batch.record(keys::TASK, &row.id, Some(&to_json(&row)?), Some(0));
             batch.record(keys::OPEN, &row.id, Some(&to_json(&work)?), None);
             batch.record(keys::MESSAGE, &key, Some(&to_json(&known)?), Some(version));
-            self.bind(&mut batch, &row.identity, &row.context_id, place.as_deref(), &row.session_id)?;
+            if let Some(session) = &row.session_id {
+                self.bind(&mut batch, &row.identity, &row.context_id, place.as_deref(), session)?;
+            }
             if let Some(push) = &push {
                 self.add_push(&mut batch, push, Some(0))?;
             }

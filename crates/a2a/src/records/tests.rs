@@ -61,7 +61,7 @@ fn new_task(identity: &str, id: &str, context: &str) -> NewTask {
             context_id: context.to_owned(),
             identity: identity.to_owned(),
             credential: None,
-            session_id: SessionId::new(),
+            session_id: Some(SessionId::new()),
             directory: "/work".to_owned(),
             workspace: None,
             line: Line::V10,
@@ -78,7 +78,7 @@ fn new_task(identity: &str, id: &str, context: &str) -> NewTask {
             accepted: 0,
             version: 0,
         },
-        work: OpenWork { prompt: prompt(), history: vec![message(&message_id)], answering: None },
+        work: OpenWork { prompt: prompt(), wanted_session: None, history: vec![message(&message_id)], answering: None },
         push: None,
         place: None,
     }

@@ -1,9 +1,10 @@
 //! Who may use which task, session, interrupt and push configuration: the only place that decides it.
 //!
-//! The owners are in the records. To everybody else, tasks with their push configurations and interrupts do not exist, and
+//! The owners are in the records, and at an agent runtime that stores them. To everybody else, tasks with their push configurations and interrupts do not exist, and
 //! sessions are forbidden. A session without an owner can be read by everybody; who changes it first owns it.
 
 mod claims;
+mod denied;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,11 +13,11 @@ use std::time::Duration;
 use api::{AgentRuntime, HostError, Session, SessionId};
 
 use super::{Service, store_error};
-use crate::extension::failure::{self, Upstream};
 use crate::records::{Claim, Interrupt, InterruptKind, Records};
 use crate::{Error, ErrorKind, Principal};
 use claims::Claims;
 pub use claims::SessionGrant;
+pub(super) use denied::Denied;
 
 /// How far the owner of a subagent's session is looked for above it.
 const MAX_DEPTH: usize = 64;
@@ -69,6 +70,11 @@ impl Access {
 
     /// The right of a caller to use a session. Changing one without an owner claims it.
     pub async fn session(&self, who: &Principal, id: &SessionId, purpose: Use) -> Result<SessionGrant, Error> {
+        self.grant(who, id, purpose).await.map_err(|denied| denied.into_error(id))
+    }
+
+    /// The same, for who tells errors of the agent runtime apart.
+    pub(super) async fn grant(&self, who: &Principal, id: &SessionId, purpose: Use) -> Result<SessionGrant, Denied> {
         let root = self.root(id, &HashMap::new(), &mut HashMap::new()).await?;
         self.check(who, id, &root)?;
         if purpose == Use::Read || root.owner.is_some() {
@@ -78,7 +84,7 @@ impl Access {
         match claim.map_err(|error| store_error(&error))? {
             Claim::Owned => Ok(SessionGrant::of_owner()),
             Claim::Pending => Ok(self.claims.begin(&self.records, &who.identity, &root.session, self.claim_ttl)),
-            Claim::Taken => Err(forbidden(id)),
+            Claim::Taken => Err(forbidden(id).into()),
         }
     }
 
@@ -115,8 +121,8 @@ impl Access {
                 Ok(root) if self.check(who, &id, &root).is_ok() => drop(visible.insert(id)),
                 Ok(_) => {}
                 // It was deleted meanwhile, or its ancestors go on for ever: nobody's.
-                Err(error) if is_about_session(&error) => {}
-                Err(error) => return Err(error),
+                Err(denied) if denied.is_about_session() => {}
+                Err(denied) => return Err(denied.into_error(&id)),
             }
         }
         Ok(visible)
@@ -139,12 +145,20 @@ impl Access {
         interrupts
     }
 
+    /// Fails unless the caller may answer an interrupt of a task that still waits for it, whether or not it has expired.
+    pub(super) fn answer(&self, who: &Principal, interrupt: &Interrupt) -> Result<(), Error> {
+        match may_answer(who, interrupt) {
+            true => Ok(()),
+            false => Err(interrupt_not_found(&interrupt.request_id)),
+        }
+    }
+
     /// An open interrupt that the caller may answer. To somebody else it does not exist, whatever its state and kind.
     pub(super) fn interrupt(&self, who: &Principal, id: &str, kind: InterruptKind) -> Result<Interrupt, Error> {
         let of = |kind, message| Error::new(kind, message).with("request_id", id);
-        let missing = || of(ErrorKind::InterruptNotFound, "Interrupt request not found");
         let now = api::now();
-        let interrupt = self.records.interrupt(id, now).filter(|it| may_answer(who, it)).ok_or_else(missing)?;
+        let interrupt = self.records.interrupt(id, now).filter(|it| may_answer(who, it));
+        let interrupt = interrupt.ok_or_else(|| interrupt_not_found(id))?;
         if interrupt.expires_at <= now {
             return Err(of(ErrorKind::InterruptExpired, "Interrupt request expired"));
         }
@@ -173,14 +187,14 @@ impl Access {
         id: &SessionId,
         parents: &Parents,
         known: &mut HashMap<SessionId, Root>,
-    ) -> Result<Root, Error> {
+    ) -> Result<Root, Denied> {
         let mut passed = Vec::new();
         let mut at = id.clone();
         let root = loop {
             if let Some(root) = known.get(&at) {
                 break root.clone();
             }
-            if let Some(owner) = self.records.session_owner(&at).map_err(|error| store_error(&error))? {
+            if let Some(owner) = self.owner(&at, id).await? {
                 break Root { session: at, owner: Some(owner) };
             }
             let above = match parents.get(&at) {
@@ -190,22 +204,25 @@ impl Access {
             let Some(above) = above else { break Root { session: at, owner: None } };
             passed.push(std::mem::replace(&mut at, above));
             if passed.len() > MAX_DEPTH {
-                return Err(forbidden(id));
+                return Err(forbidden(id).into());
             }
         };
         passed.into_iter().for_each(|session| drop(known.insert(session, root.clone())));
         Ok(root)
     }
 
-    /// The parent of a session. `asked` is the session that the caller named.
-    async fn parent(&self, session: &SessionId, asked: &SessionId) -> Result<Option<SessionId>, Error> {
-        match self.host.session(session).await {
-            Ok(session) => Ok(session.parent_id),
-            Err(HostError::NotFound { .. }) if session == asked => Err(failure::session_not_found(asked.as_str())),
-            // Its parent was deleted: it is a root now.
-            Err(HostError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(Upstream { method: None, session: Some(asked) }.error(error)),
+    /// The owner of a session by itself. The records may have been begun anew since it was created, so the agent runtime
+    /// is asked as well, if it knows owners.
+    async fn owner(&self, session: &SessionId, asked: &SessionId) -> Result<Option<String>, Denied> {
+        if let Some(owner) = self.records.session_owner(session).map_err(|error| store_error(&error))? {
+            return Ok(Some(owner));
         }
+        found(self.host.session_owner(session).await, session == asked)
+    }
+
+    /// The parent of a session. `asked` is the session that the caller named.
+    async fn parent(&self, session: &SessionId, asked: &SessionId) -> Result<Option<SessionId>, Denied> {
+        found(self.host.session(session).await.map(|session| session.parent_id), session == asked)
     }
 }
 
@@ -213,8 +230,17 @@ fn forbidden(id: &SessionId) -> Error {
     Error::new(ErrorKind::SessionForbidden, "Session forbidden").with("session_id", id.as_str())
 }
 
-fn is_about_session(error: &Error) -> bool {
-    matches!(error.kind, ErrorKind::SessionNotFound | ErrorKind::SessionForbidden)
+/// What was read of a session. If one above the session that was asked about is gone, the one below it is a root now.
+fn found<T>(read: Result<Option<T>, HostError>, is_asked: bool) -> Result<Option<T>, Denied> {
+    match read {
+        Err(HostError::NotFound { .. }) if !is_asked => Ok(None),
+        read => read.map_err(Denied::Runtime),
+    }
+}
+
+/// The error about an interrupt that does not exist for the caller.
+pub(super) fn interrupt_not_found(id: &str) -> Error {
+    Error::new(ErrorKind::InterruptNotFound, "Interrupt request not found").with("request_id", id)
 }
 
 fn may_answer(who: &Principal, interrupt: &Interrupt) -> bool {
@@ -237,7 +263,11 @@ impl Service {
     pub(crate) fn session_of_task(&self, who: &Principal, id: &str) -> Result<SessionId, Error> {
         let row = self.inner.records.row(id).map_err(|error| store_error(&error))?;
         self.inner.access.task(who, id, row.as_ref().map(|row| row.identity.as_str()))?;
-        row.map(|row| row.session_id).ok_or_else(|| Error::task_not_found(id))
+        let row = row.ok_or_else(|| Error::task_not_found(id))?;
+        row.session_id.ok_or_else(|| {
+            let message = format!("Task {id} has no session, since it was refused before it had one");
+            Error::new(ErrorKind::UnsupportedOperation, message)
+        })
     }
 }
 

@@ -1,12 +1,15 @@
 //! Which session works on a message: the one that it names, that of its context, or a new one.
 
-use api::{Caller, CreateSession, HostError, Json, MessageId, Scope, Session, SessionId};
+use std::sync::Arc;
+
+use api::{AgentRuntime, Caller, CreateSession, HostError, Json, MessageId, Scope, Session, SessionId};
 use serde_json::json;
 
 use super::access::{SessionGrant, Use};
 use super::input::Refusal;
-use super::{Agent, Inner, translate};
-use crate::{Error, ErrorKind, Principal};
+use super::{Agent, Inner, Service, store_error, translate};
+use crate::records::{OpenWork, TaskRow};
+use crate::{Capabilities, Principal};
 
 /// The name of this face, as the agent runtime shows it.
 const CLIENT: &str = "a2a";
@@ -64,39 +67,45 @@ impl Inner {
         if let Some(context) = context {
             let place = self.place_of(&scope);
             let known = self.records.context_session(&who.identity, context, place.as_deref());
-            if let Some(id) = known.map_err(|error| super::store_error(&error))?
+            if let Some(id) = known.map_err(|error| store_error(&error))?
                 && let Some(session) = self.existing(&id).await?
             {
                 return Ok(Bound::of(session, scope, None, false));
             }
         }
-        let caller = Caller {
-            identity: Some(who.identity.clone()),
-            client: Some(CLIENT.to_owned()),
-            traceparent: traceparent.map(str::to_owned),
-            ..Caller::default()
-        };
-        let host = self.host.with_caller(caller);
-        let session = host.create_session(&scope, CreateSession::default()).await.map_err(|error| refusal(&error))?;
+        let host = self.host.with_caller(caller_of(who, traceparent));
+        let created = host.create_session(&scope, CreateSession::default()).await;
+        let session = created.map_err(|error| Refusal::of_host_error(&error))?;
         self.access.own_session(who, &session.id).await?;
         Ok(Bound::of(session, scope, None, true))
     }
 
     async fn bind_wanted(&self, who: &Principal, id: SessionId, scope: Scope) -> Result<Bound, Refusal> {
-        let grant = self
-            .access
-            .session(who, &id, Use::Change)
-            .await
-            .map_err(|error| Refusal::of_session(id.as_str(), error))?;
+        let grant = self.access.grant(who, &id, Use::Change).await;
+        let grant = grant.map_err(|denied| Refusal::of_session(&id, denied))?;
         match self.host.session(&id).await {
             Ok(session) => Ok(Bound::of(session, scope, Some(grant), false)),
             Err(error) => {
                 if let Err(error) = grant.release().await {
                     tracing::warn!(%error, session = %id, "cannot release the claim of a session");
                 }
-                Err(refusal(&error))
+                Err(Refusal::of_host_error(&error))
             }
         }
+    }
+
+    /// Finds or creates the session for a task that lacks one, since the agent runtime failed before.
+    pub(super) async fn bind_late(&self, row: &TaskRow, work: &OpenWork) -> Result<Bound, Refusal> {
+        let (identity, credential) = (row.identity.clone(), row.credential.clone());
+        let who = Principal { identity, credential, capabilities: Capabilities::default() };
+        let (wanted, context, traceparent) = (work.wanted_session.clone(), &row.context_id, &work.prompt.traceparent);
+        let _context = self.locks.context(&who, Some(context)).await;
+        let scope = row.scope();
+        let bound = self.bind(&who, wanted, Some(context), scope.clone(), traceparent.as_deref()).await?;
+        let place = self.place_of(&scope);
+        let bind = self.records.bind_context(&who.identity, context, place.as_deref(), &bound.session);
+        bind.await.map_err(|error| store_error(&error))?;
+        Ok(bound)
     }
 
     /// A session, unless it was deleted.
@@ -104,7 +113,7 @@ impl Inner {
         match self.host.session(id).await {
             Ok(session) => Ok(Some(session)),
             Err(HostError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(refusal(&error)),
+            Err(error) => Err(Refusal::of_host_error(&error)),
         }
     }
 
@@ -128,12 +137,24 @@ impl Inner {
     }
 }
 
-/// An error of the agent runtime before there is a task becomes a task that has failed.
-fn refusal(error: &HostError) -> Refusal {
-    match error {
-        HostError::Unavailable(message) | HostError::Overloaded(message) => {
-            Refusal::Call(Error::new(ErrorKind::UpstreamUnreachable, message.clone()))
-        }
-        error => Refusal::Task(error.to_string()),
+impl Service {
+    /// The agent runtime as the owner of a session sees it, so that what is made of the session is the owner's there, too.
+    /// If it does not know the caller as the owner, it is used as for sessions of nobody.
+    pub(crate) async fn host_of_owner(
+        &self,
+        who: &Principal,
+        session: &SessionId,
+    ) -> Result<Arc<dyn AgentRuntime>, HostError> {
+        let host = &self.inner.host;
+        Ok(match host.session_owner(session).await? {
+            Some(owner) if owner == who.identity => host.with_caller(caller_of(who, None)),
+            _ => host.clone(),
+        })
     }
+}
+
+/// A principal as the agent runtime knows it.
+fn caller_of(who: &Principal, traceparent: Option<&str>) -> Caller {
+    let traceparent = traceparent.map(str::to_owned);
+    Caller { identity: Some(who.identity.clone()), client: Some(CLIENT.to_owned()), traceparent, ..Caller::default() }
 }

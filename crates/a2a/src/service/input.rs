@@ -9,10 +9,12 @@ mod disk;
 mod media;
 mod reader;
 
-use api::{Json, JsonMap, ModelRef, PromptInput, PromptPart, Scope, SessionId};
+use api::{HostError, Json, JsonMap, ModelRef, PromptInput, PromptPart, Scope, SessionId};
 use web::{AddressGuard, is_local, is_public};
 
+use super::access::Denied;
 use super::scope::Named;
+use super::translate::Failure;
 use super::{Inner, Service, ServiceSettings};
 use crate::model::{Content, Message, Part};
 use crate::{Error, ErrorKind, Line, SendRequest};
@@ -30,6 +32,8 @@ pub(super) enum Refusal {
     Call(Error),
     /// A task that has failed already answers the call, with this text.
     Task(String),
+    /// The agent runtime has refused or failed: a task answers the call that has failed, or lacks credentials.
+    Runtime(Failure),
 }
 
 impl From<Error> for Refusal {
@@ -39,12 +43,19 @@ impl From<Error> for Refusal {
 }
 
 impl Refusal {
-    /// The refusal of a session that the caller may not use, or that is not there.
-    pub(super) fn of_session(id: &str, error: Error) -> Self {
-        match error.kind {
-            ErrorKind::SessionForbidden => Self::Task(format!("Session {id} belongs to somebody else")),
-            ErrorKind::SessionNotFound => Self::Task(format!("Session {id} not found")),
-            _ => Self::Call(error),
+    /// An error of the agent runtime about a message.
+    pub(super) fn of_host_error(error: &HostError) -> Self {
+        Self::Runtime(Failure::of_host_error(error))
+    }
+
+    /// A session that the caller may not use, or that is not there.
+    pub(super) fn of_session(id: &SessionId, denied: Denied) -> Self {
+        match denied {
+            Denied::Refused(error) if error.kind == ErrorKind::SessionForbidden => {
+                Self::Task(format!("Session {id} belongs to somebody else"))
+            }
+            Denied::Refused(error) => Self::Call(error),
+            Denied::Runtime(error) => Self::of_host_error(&error),
         }
     }
 }
@@ -146,7 +157,7 @@ pub(super) fn session_of(metadata: &JsonMap) -> Result<Option<SessionId>, Refusa
     match shared(metadata, "session")?.and_then(|session| session.get("id")) {
         None | Some(Json::Null) => Ok(None),
         Some(Json::String(id)) => {
-            let unknown = |_| Refusal::of_session(id, crate::extension::failure::session_not_found(id));
+            let unknown = |_| Refusal::of_host_error(&HostError::not_found("session", id.as_str()));
             SessionId::parse(id).map(Some).map_err(unknown)
         }
         Some(_) => Err(wrong("metadata.shared.session.id", "must be a string").into()),

@@ -4,6 +4,7 @@ use super::intake::{task_of, with_history};
 use super::live::LiveTask;
 use super::stream::EventStream;
 use super::{Inner, Service, store_error};
+use crate::extension::failure::upstream;
 use crate::model::Task;
 use crate::records::TaskRow;
 use crate::{Error, ListRequest, Principal, TaskPage};
@@ -43,7 +44,7 @@ impl Service {
     pub async fn subscribe(&self, who: &Principal, id: &str, after: Option<u64>) -> Result<EventStream, Error> {
         self.inner.check_task(who, id)?;
         self.inner.metrics.stream_requests.add();
-        let place = self.inner.streams.enter()?;
+        let place = self.inner.streams.enter().map_err(upstream)?;
         if let Some(live) = self.inner.live_task(id) {
             if let Some(after) = after.filter(|after| live.can_resume(*after)) {
                 return Ok(EventStream::follow(self.inner.clone(), live, after, None, place));

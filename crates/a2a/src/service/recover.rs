@@ -94,8 +94,8 @@ impl Inner {
         let inner = self.clone();
         async move {
             let (row, began) = (&task.row, Instant::now());
-            let scope = row.scope();
-            let stop = driver::stop_left(&*inner.host, &scope, &row.session_id, &task.work.prompt, row.turn.as_ref());
+            let (scope, Some(session)) = (row.scope(), &row.session_id) else { return };
+            let stop = driver::stop_left(&*inner.host, &scope, session, &task.work.prompt, row.turn.as_ref());
             let outcome = match timeout(inner.settings.cancel_abort_timeout, stop).await {
                 Ok(Ok(())) => AbortOutcome::Success,
                 Ok(Err(error)) => {
@@ -126,7 +126,7 @@ impl Inner {
         // The row was written with the last event that changed it.
         task.status = row.status.clone();
         task.metadata = row.metadata.clone();
-        let ticket = self.queues.enter(&row.session_id);
+        let ticket = row.session_id.as_ref().map(|session| self.queues.enter(session));
         let (live, commands) = LiveTask::new(task, seq, true);
         let job = Job { row, work, grant: None, refused: None, has_past: true, resumed: Some(translator) };
         self.start(live.clone(), Runner::new(self.clone(), live, commands, job), ticket);

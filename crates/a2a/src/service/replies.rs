@@ -2,19 +2,19 @@
 
 use api::{HostError, PermissionId, PermissionReply, QuestionId};
 
+use super::access::interrupt_not_found;
 use super::interrupts::Answer;
 use super::{Inner, Service, store_error};
 use crate::extension::failure::Upstream;
 use crate::records::{Change, Interrupt, InterruptKind};
-use crate::{Error, ErrorKind, Principal};
+use crate::{Error, Principal};
 
 impl Inner {
     /// Gives the answer to a request whose task is the caller's, and forgets it. The event of the agent runtime about the
     /// answer is still to come. A request that the agent runtime does not know any more is forgotten as well.
     pub(super) async fn answer(&self, interrupt: &Interrupt, answer: Answer) -> Result<(), Error> {
         let id = &interrupt.request_id;
-        let missing =
-            || Error::new(ErrorKind::InterruptNotFound, "Interrupt request not found").with("request_id", id.as_str());
+        let missing = || interrupt_not_found(id);
         let (method, sent) = match answer {
             Answer::Permission(reply) => {
                 let request = PermissionId::parse(id).map_err(|_| missing())?;

@@ -1,24 +1,28 @@
 //! One task, from its row to its end. It alone publishes the task's events and writes its row.
 //!
+//! * `session`: the session of a task that had none at first.
 //! * `turn`: a turn at the agent runtime, or the script of the conformance agent.
-//! * `news`: what happens there becomes events.
+//! * `news`: what happens there becomes events. `asks`: what it asks of the client.
 //! * `messages`: further messages of the client.
 //! * `log`: events and row, to the records.
 //! * `end`: the terminal state.
 
+mod asks;
 mod end;
 mod log;
 mod messages;
 mod news;
+mod session;
 mod turn;
 
 use std::sync::Arc;
 
-use api::JsonMap;
+use api::{JsonMap, SessionId};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::access::SessionGrant;
+use super::input::Refusal;
 use super::live::{Command, LiveTask};
 use super::metrics::AbortOutcome;
 use super::queue::Ticket;
@@ -35,8 +39,8 @@ pub(super) struct Job {
     pub(super) work: OpenWork,
     /// The right to use its session, if that has no owner yet.
     pub(super) grant: Option<SessionGrant>,
-    /// Why it fails before anything runs.
-    pub(super) refused: Option<String>,
+    /// Why it has no session, and does not begin.
+    pub(super) refused: Option<Refusal>,
     /// Whether its session may have subagents already.
     pub(super) has_past: bool,
     /// What was told before a restart; `None` for a new task.
@@ -51,14 +55,16 @@ pub(super) struct Runner {
     row: TaskRow,
     work: OpenWork,
     grant: Option<SessionGrant>,
-    refused: Option<String>,
+    refused: Option<Refusal>,
     translator: Translator,
     /// Whether its session may have subagents already.
     has_past: bool,
     /// Whether its prompt may have been sent before a restart.
     is_resumed: bool,
-    /// The requests that wait for an answer, oldest first.
+    /// The requests that wait for an answer, oldest first. Some may have expired.
     asks: Vec<Interrupt>,
+    /// When to try again to decline those whose time is over, if that has failed.
+    decline_again_at: Option<Instant>,
     /// The events that were shown but are not in the log.
     unlogged: Vec<Arc<NumberedEvent>>,
     /// Whether the row in the records is behind.
@@ -75,6 +81,8 @@ impl Runner {
         let mut translator = resumed.unwrap_or_else(|| Translator::new(row.session_id.clone(), work.prompt.id.clone()));
         translator.restore_shared(&row.metadata);
         let asks = if is_resumed { inner.records.task_interrupts(&row.id, api::now()) } else { Vec::new() };
+        // One whose time ended while the service was down is asked anew if the agent runtime still waits.
+        translator.retain_asks(|id| asks.iter().any(|ask| ask.request_id == id));
         let mut runner = Self {
             inner,
             live,
@@ -87,6 +95,7 @@ impl Runner {
             translator,
             is_resumed,
             asks,
+            decline_again_at: None,
             unlogged: Vec::new(),
             is_row_behind: false,
             flush_at: None,
@@ -100,7 +109,8 @@ impl Runner {
     }
 
     /// Runs the task to its end, or until the service stops.
-    pub(super) async fn run(mut self, ticket: Ticket) {
+    /// A task without a session has no place in a queue yet.
+    pub(super) async fn run(mut self, ticket: Option<Ticket>) {
         self.drive(ticket).await;
         self.flush().await;
         if let Some(grant) = self.grant.take() {
@@ -111,13 +121,10 @@ impl Runner {
         }
     }
 
-    async fn drive(&mut self, mut ticket: Ticket) {
+    async fn drive(&mut self, mut ticket: Option<Ticket>) {
         if self.is_resumed && self.inner.agent == Agent::Host && self.work.prompt.input.parts.is_empty() {
             // It was refused, and a crash came before its end.
-            self.refused = Some("The message was refused; send it again to learn why".to_owned());
-        }
-        if let Some(text) = self.refused.take() {
-            return self.end_failed(&text).await;
+            self.refused = Some(Refusal::Task("The message was refused; send it again to learn why".to_owned()));
         }
         if self.inner.records.is_cancel_requested(&self.row.id) {
             return self.end_canceled(AbortOutcome::NotNeeded, Instant::now()).await;
@@ -126,17 +133,27 @@ impl Runner {
         loop {
             if std::mem::take(&mut waits_for_client) {
                 // Other tasks of the session need not wait for its client.
-                drop(ticket);
+                drop(ticket.take());
                 if !self.wait_for_credentials().await {
                     return;
                 }
-                ticket = self.inner.queues.enter(&self.row.session_id);
             }
-            if !self.wait_for_turn(&mut ticket).await || !self.begin().await {
+            let session = match self.session().await {
+                Some(Ok(session)) => session,
+                Some(Err(Refusal::Runtime(failure))) if failure.needs_credentials() => {
+                    self.require_credentials(&failure).await;
+                    waits_for_client = true;
+                    continue;
+                }
+                Some(Err(refusal)) => return self.end_refused(refusal).await,
+                None => return,
+            };
+            let ticket = ticket.get_or_insert_with(|| self.inner.queues.enter(&session));
+            if !self.wait_for_turn(ticket).await || !self.begin(&session).await {
                 return;
             }
             let end = match self.inner.agent {
-                Agent::Host => self.turn().await,
+                Agent::Host => self.turn(&session).await,
                 Agent::Script => self.play().await,
             };
             match end {
@@ -206,11 +223,11 @@ impl Runner {
     }
 
     /// Its turn has come: the row says so before the prompt goes out. False if that cannot be written.
-    async fn begin(&mut self) -> bool {
+    async fn begin(&mut self, session: &SessionId) -> bool {
         let was_waiting = self.live.state() != TaskState::Working;
         if was_waiting && self.live.state() == TaskState::Submitted {
             // The session has new messages; clients sort them by their ids.
-            self.work.prompt.id = self.inner.prompt_id(&self.row.session_id, false).await;
+            self.work.prompt.id = self.inner.prompt_id(session, false).await;
             self.translator.expect(self.work.prompt.id.clone());
         }
         // One that waits for an answer is still doing so after a restart.
@@ -251,9 +268,16 @@ impl Runner {
         TaskStatus { state, message, timestamp: api::now() }
     }
 
-    /// Metadata with the session.
+    /// Metadata with the session, if there is one.
     fn shared_session(&self) -> JsonMap {
-        JsonMap::from_iter([("shared".to_owned(), serde_json::json!({"session": self.translator.session()}))])
+        self.shared(JsonMap::new())
+    }
+
+    /// Metadata with the session and more.
+    fn shared(&self, more: JsonMap) -> JsonMap {
+        let session = self.translator.session().map(|session| ("session".to_owned(), session));
+        let shared: JsonMap = session.into_iter().chain(more).collect();
+        if shared.is_empty() { shared } else { JsonMap::from_iter([("shared".to_owned(), shared.into())]) }
     }
 }
 

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use api::HostError;
 use futures::Stream;
 use futures::stream::BoxStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -42,13 +43,21 @@ impl Streams {
     }
 
     /// Takes a place, or fails at once.
-    pub(super) fn enter(&self) -> Result<StreamPlace, Error> {
+    pub(super) fn enter(&self) -> Result<StreamPlace, HostError> {
         let Some(places) = &self.0 else { return Ok(StreamPlace(None)) };
         let permit = places.clone().try_acquire_owned().map_err(|_| {
-            let message = "All streams of OPENCODE_MAX_CONCURRENT_STREAMS are in use; try again later";
-            Error::new(ErrorKind::UpstreamUnreachable, message)
+            HostError::Overloaded(
+                "All streams of OPENCODE_MAX_CONCURRENT_STREAMS are in use; try again later".to_owned(),
+            )
         })?;
         Ok(StreamPlace(Some(permit)))
+    }
+}
+
+impl StreamPlace {
+    /// A place for what ends at once.
+    pub(super) fn unlimited() -> Self {
+        Self(None)
     }
 }
 

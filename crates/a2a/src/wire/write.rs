@@ -241,7 +241,7 @@ impl Serialize for Artifacts<'_> {
                 LanePart::plain(&artifact.parts).collect()
             } else if first_lane == Some(index) {
                 let shown = task.artifacts.iter().filter(is_lane).filter(|lane| shows_lane(&lane.id, view));
-                shown.flat_map(|lane| LanePart::marked(lane)).collect::<Vec<_>>()
+                shown.flat_map(LanePart::marked).collect::<Vec<_>>()
             } else {
                 continue;
             };

@@ -241,6 +241,17 @@ pub async fn service_on(project: &TempProject, host: Arc<dyn AgentRuntime>) -> S
     open_on(project, host, &Settings::default(), Agent::Host).await
 }
 
+/// The same, with settings.
+pub async fn service_with(project: &TempProject, host: Arc<dyn AgentRuntime>, settings: &Settings) -> Service {
+    open_on(project, host, settings, Agent::Host).await
+}
+
+/// A service whose rows are gone when it stops.
+pub async fn temporary_service(project: &TempProject, host: Arc<dyn AgentRuntime>, agent: Agent) -> Service {
+    let records = Records::open_temporary(project.root()).await.unwrap();
+    open_with(project, host, records, &Settings::default(), agent).await
+}
+
 async fn open_service(project: &TempProject, engine: &Engine, settings: &Settings, agent: Agent) -> Service {
     open_on(project, Arc::new(engine.clone()), settings, agent).await
 }
@@ -248,6 +259,16 @@ async fn open_service(project: &TempProject, engine: &Engine, settings: &Setting
 async fn open_on(project: &TempProject, host: Arc<dyn AgentRuntime>, settings: &Settings, agent: Agent) -> Service {
     let path = database(project);
     let records = Records::open(store::Store::open(&path).unwrap(), &path).await.unwrap();
+    open_with(project, host, records, settings, agent).await
+}
+
+async fn open_with(
+    project: &TempProject,
+    host: Arc<dyn AgentRuntime>,
+    records: Records,
+    settings: &Settings,
+    agent: Agent,
+) -> Service {
     let settings = settings.into();
     let workspace_root = project.path().to_owned();
     Service::open(ServiceOptions { host, records, settings, workspace_root, agent }).await.unwrap()

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use testkit::soon;
 use trefoil_a2a::records::InterruptKind;
 use trefoil_a2a::service::access::Use;
+use trefoil_a2a::service::{Agent, Service};
 use trefoil_a2a::wire::methods::EXTENSIONS;
 use trefoil_a2a::{
     Call, Capabilities, Error, ErrorKind, Extensions, Line, ListRequest, Principal, PushConfig, Reply, SendOptions,
@@ -553,4 +554,45 @@ async fn another_credential_of_the_owner_answers_nothing() {
     let error = lab.service.reply_permission(&with("c-2"), &id, reject.clone()).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::InterruptNotFound);
     lab.service.reply_permission(&with("c-1"), &id, reject).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_outlive_the_records() {
+    let lab = Lab::new().await;
+    let open = async || temporary_service(&lab.project, std::sync::Arc::new(lab.engine.clone()), Agent::Host).await;
+    let service = open().await;
+    let sent = service.send(&alice(), Line::V10, play("m1", json!([{"text": "mine"}]))).await.unwrap();
+    let Reply::Sent(task) = sent else { panic!("{sent:?}") };
+    let session = SessionId::parse(task.metadata["shared"]["session"]["id"].as_str().unwrap()).unwrap();
+    let call = async |service: &Service, who: &Principal, method: &str| {
+        let params = json!({"session_id": session}).as_object().unwrap().clone();
+        Extensions::new(service.clone()).call(who, Line::V03, method, &params).await
+    };
+    let forked = call(&service, &alice(), "opencode.sessions.fork").await.unwrap()["item"]["id"].take();
+    let fork = SessionId::parse(forked.as_str().unwrap()).unwrap();
+    service.shutdown().await;
+
+    let service = open().await;
+    let access = service.access();
+    for id in [&session, &fork] {
+        assert_eq!(service.records().session_owner(id).unwrap(), None, "the records know nothing");
+        for purpose in [Use::Read, Use::Change] {
+            let denied = access.session(&bob(), id, purpose).await.err().unwrap();
+            assert_eq!(denied.kind, ErrorKind::SessionForbidden);
+            access.session(&alice(), id, purpose).await.unwrap().confirm().await.unwrap();
+        }
+    }
+    // Not even an owner needs a claim, and a stranger is in no list.
+    let listed = async |who: &Principal| {
+        let sessions = lab.engine.sessions(&Scope::new(lab.project.directory()), Default::default()).await.unwrap();
+        access.sessions(who, sessions).await.unwrap().len()
+    };
+    assert_eq!((listed(&alice()).await, listed(&bob()).await), (2, 0));
+    let error = call(&service, &bob(), "opencode.sessions.get").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::SessionForbidden);
+    // The child of a session belongs to its root's owner.
+    let child = CreateSession { parent_id: Some(session.clone()), ..CreateSession::default() };
+    let child = lab.engine.create_session(&Scope::new(lab.project.directory()), child).await.unwrap().id;
+    assert_eq!(access.session(&bob(), &child, Use::Change).await.err().unwrap().kind, ErrorKind::SessionForbidden);
+    service.shutdown().await;
 }

@@ -499,3 +499,55 @@ async fn a_subagent_asks_the_client_of_the_root_task() {
     assert_eq!(phases, ["asked", "resolved"]);
     assert!(lab.project.path().join("child.txt").exists());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_another_face_deletes_ends_its_tasks() {
+    let lab = Lab::with(json!({"permission": {"bash": "ask"}}), |_| {}).await;
+    let never = lab.gate("never");
+    let ask = json!([{"tools": [["bash", {"command": "true", "description": "nothing"}]]}, {"text": "x"}]);
+    let done = lab.send(play("m1", json!([{"text": "done"}]))).await.unwrap();
+    let working = lab.begin(play("m2", json!([{"text": "one", "hold": never}]))).await;
+    lab.until(&working.id, "the turn", |task| !task.artifacts.is_empty()).await;
+    let waiting = lab.begin(in_context(play("m3", json!([{"text": "two"}])), &working.context_id)).await;
+    let asking = lab.send(play("m4", ask)).await.unwrap();
+    assert_eq!(asking.status.state, TaskState::InputRequired);
+    for task in [&done, &working, &asking] {
+        let session = task.metadata["shared"]["session"]["id"].as_str().unwrap();
+        lab.service.host().delete_session(&api::SessionId::parse(session).unwrap()).await.unwrap();
+    }
+    assert_eq!(lab.get(&done.id).await, done);
+    for task in [&working, &waiting, &asking] {
+        let ended = lab.until(&task.id, "its end", |task| task.status.state.is_terminal()).await;
+        assert!(matches!(ended.status.state, TaskState::Failed | TaskState::Canceled), "{ended:#?}");
+        let again = lab.service.cancel(&alice(), &task.id).await;
+        match ended.status.state {
+            TaskState::Canceled => assert_eq!(again.unwrap(), ended),
+            _ => assert_eq!(again.unwrap_err().kind, ErrorKind::TaskNotCancelable),
+        }
+        let error = lab.send(to_task(say("more", "more"), task)).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::UnsupportedOperation);
+    }
+    let next = lab.send(in_context(play("m5", json!([{"text": "anew"}])), &working.context_id)).await.unwrap();
+    assert_eq!((next.status.state, text_of(&next).as_str()), (TaskState::Completed, "anew"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_stream_says_why_in_the_status_as_well() {
+    let lab = Lab::new().await;
+    let mut request = say("m1", "hello");
+    request.metadata.insert("opencode".to_owned(), json!({"directory": "/etc"}));
+    let sent = lab.send(request.clone()).await.unwrap();
+    request.message.message_id = "m2".to_owned();
+    let stream = lab.stream(request).await;
+    let id = stream.task_id().to_owned();
+    let items = collect(stream).await;
+    assert!(matches!(events(&items).as_slice(), [_, (_, TaskEvent::Artifact { .. }), _]), "{items:#?}");
+    let page = lab.service.list(&alice(), Default::default()).await.unwrap();
+    let listed = page.tasks.iter().find(|task| task.id == id).unwrap();
+    for task in [&lab.get(&id).await, listed, &sent] {
+        assert_eq!(task.status.state, TaskState::Failed);
+        assert_eq!(status_text(task), status_text(&sent));
+        assert!(!task.metadata.contains_key("shared"), "it has no session: {task:#?}");
+    }
+    assert!(status_text(&sent).contains("/etc"), "{}", status_text(&sent));
+}

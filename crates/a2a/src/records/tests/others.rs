@@ -16,7 +16,7 @@ async fn a_context_has_a_session_in_each_place() {
     records.bind_context("me", "c", Some("/other"), &other).await.unwrap();
     drop(records);
     let records = database.open().await;
-    assert_eq!(records.context_session("me", "c", None).unwrap(), Some(row.session_id));
+    assert_eq!(records.context_session("me", "c", None).unwrap(), row.session_id);
     assert_eq!(records.context_session("me", "c", Some("/other")).unwrap(), Some(other.clone()));
     assert_eq!(records.context_session("me", "c", Some("/third")).unwrap(), None);
     assert_eq!(records.context_session("you", "c", None).unwrap(), None);
@@ -108,14 +108,15 @@ async fn interrupts_are_there_after_a_restart() {
     drop(records);
     let records = database.open().await;
     assert_eq!(records.interrupt("open", now), Some(open.clone()));
-    assert_eq!(records.interrupt("expired", now), Some(expired), "its answer is told that it comes too late");
+    assert_eq!(records.interrupt("expired", now), Some(expired.clone()), "its answer is told that it comes too late");
     assert_eq!(records.interrupt("forgotten", now), None);
     assert_eq!(records.interrupt("answered", now), None);
     assert_eq!(records.interrupts("me", InterruptKind::Permission, now), std::slice::from_ref(&open));
     assert_eq!(records.interrupts("you", InterruptKind::Permission, now), []);
     assert_eq!(records.interrupts("me", InterruptKind::Question, now), []);
-    assert_eq!(records.task_interrupts("t", now), [open]);
-    assert_eq!(records.task_interrupts("t", now + 60_000), []);
+    assert_eq!(records.task_interrupts("t", now), [expired, open.clone()], "plain text answers both");
+    assert_eq!(records.task_interrupts("t", now + 60_000), [open]);
+    assert_eq!(records.task_interrupts("t", now + 1_000_000), []);
 }
 
 fn push(task: &str, id: &str) -> PushRow {

@@ -120,11 +120,8 @@ async fn everything_is_there_after_a_restart() {
     let done = insert(&records, new_task("me", "done", "c")).await;
     let mut change = Change::of("b-one");
     change.row(row.clone()).follow_up("me", "more", "print-2");
-    change.work(OpenWork {
-        prompt: prompt.clone(),
-        history: vec![message("m-b-one"), message("more")],
-        answering: None,
-    });
+    let history = vec![message("m-b-one"), message("more")];
+    change.work(OpenWork { prompt: prompt.clone(), wanted_session: None, history, answering: None });
     let row = won(records.commit(change).await.unwrap());
     // Events alone, in chunks and more than a page.
     for first in (1..=3000).step_by(100) {

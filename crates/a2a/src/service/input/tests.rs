@@ -317,7 +317,7 @@ fn sessions_to_go_on_with() {
     let session = |id: Json| session_of(&JsonMap::from_iter([("shared".to_owned(), json!({"session": {"id": id}}))]));
     assert_eq!(session(json!(null)), Ok(None));
     assert_eq!(session(json!("ses_1")).unwrap().unwrap().as_str(), "ses_1");
-    assert!(matches!(session(json!("nope")), Err(Refusal::Task(_))));
+    assert!(matches!(session(json!("nope")), Err(Refusal::Runtime(_))));
     assert!(matches!(session(json!(5)), Err(Refusal::Call(_))));
 }
 

@@ -9,6 +9,7 @@ use crate::event::{StreamMark, TaskEvent};
 use crate::model::{Artifact, ArtifactId, Message, Part, TaskState, TaskStatus};
 use crate::records::{Change, Committed, TaskContent, TaskRow};
 use crate::service::driver::Answered;
+use crate::service::input::Refusal;
 use crate::service::metrics::AbortOutcome;
 use crate::service::translate::{Failure, Outcome};
 
@@ -30,8 +31,14 @@ impl Runner {
     }
 
     /// It was refused before anything ran.
-    pub(super) async fn end_failed(&mut self, text: &str) {
-        self.end_with_text(TaskState::Failed, text, None).await;
+    pub(super) async fn end_refused(&mut self, refusal: Refusal) {
+        match refusal {
+            Refusal::Task(text) => self.end_with_text(TaskState::Failed, &text, None).await,
+            Refusal::Call(error) => self.end_with_text(TaskState::Failed, &error.message, None).await,
+            Refusal::Runtime(failure) => {
+                self.end_with_text(TaskState::Failed, &failure.text(), Some(&failure)).await;
+            }
+        }
     }
 
     /// The client has cancelled it.
@@ -75,9 +82,9 @@ impl Runner {
         self.end(TaskState::Completed, message, self.final_metadata(), mark).await;
     }
 
-    /// An end that needs words. A stream shows them as an artifact, as clients of streams may not look at the status.
+    /// An end that needs words: the status says them. A stream shows them as an artifact as well, since its clients may not
+    /// look at the status.
     async fn end_with_text(&mut self, state: TaskState, text: &str, failure: Option<&Failure>) {
-        let mut message = None;
         if self.row.streamed {
             self.publish(TaskEvent::Artifact {
                 id: ArtifactId::Named(format!("{}:error", self.row.id)),
@@ -89,9 +96,8 @@ impl Runner {
                 metadata: JsonMap::new(),
                 mark: None,
             });
-        } else {
-            message = Some(self.live.read(|task| crate::service::agent_message(task, text)));
         }
+        let message = Some(self.live.read(|task| crate::service::agent_message(task, text)));
         let mut metadata = self.final_metadata();
         if let Some(failure) = failure {
             metadata.insert("opencode".to_owned(), json!({"error": failure.metadata()}));
@@ -100,11 +106,8 @@ impl Runner {
     }
 
     fn final_metadata(&self) -> JsonMap {
-        let mut shared = json!({"session": self.translator.session()});
-        if let Some(usage) = self.translator.usage() {
-            shared["usage"] = usage;
-        }
-        JsonMap::from_iter([("shared".to_owned(), shared)])
+        let usage = self.translator.usage().map(|usage| ("usage".to_owned(), usage));
+        self.shared(JsonMap::from_iter(usage))
     }
 
     async fn end(&mut self, state: TaskState, message: Option<Message>, metadata: JsonMap, mark: StreamMark) {

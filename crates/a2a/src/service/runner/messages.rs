@@ -1,6 +1,6 @@
 //! Further messages of the client to a task that has not ended.
 
-use api::{Delivery, HostError, MessageId, PromptInput, SteerInput};
+use api::{Delivery, HostError, MessageId, PromptInput, SessionId, SteerInput};
 
 use super::Runner;
 use crate::extension::failure::upstream;
@@ -12,13 +12,13 @@ use crate::{Error, ErrorKind};
 
 impl Runner {
     /// A message to a task whose turn runs: it steers the turn, or answers what the turn asks.
-    pub(super) async fn follow_up(&mut self, message: FollowUp) -> Result<(), Error> {
+    pub(super) async fn follow_up(&mut self, session: &SessionId, message: FollowUp) -> Result<(), Error> {
         if self.is_known(&message)? {
             return Ok(());
         }
         match self.asks.first().cloned() {
             Some(ask) => self.answer(&message, ask).await?,
-            None => self.steer(&message).await?,
+            None => self.steer(session, &message).await?,
         }
         self.remember(message, false).await
     }
@@ -48,7 +48,10 @@ impl Runner {
         };
         self.work.prompt.input = input;
         self.work.prompt.traceparent = message.traceparent.clone();
-        self.work.prompt.id = self.inner.prompt_id(&self.row.session_id, false).await;
+        self.work.prompt.id = match &self.row.session_id {
+            Some(session) => self.inner.prompt_id(session, false).await,
+            None => MessageId::new(),
+        };
         self.translator.expect(self.work.prompt.id.clone());
         self.row.turn = None;
         self.publish_state(TaskState::Working);
@@ -79,7 +82,7 @@ impl Runner {
     }
 
     async fn answer(&mut self, message: &FollowUp, ask: Interrupt) -> Result<(), Error> {
-        let ask = self.inner.access.interrupt(&message.who, &ask.request_id, ask.kind)?;
+        self.inner.access.answer(&message.who, &ask)?;
         match interrupts::parse_answer(&ask, &message.text) {
             Ok(answer) => {
                 // Stored first: sent again after a crash, the same message must not say anything new.
@@ -130,8 +133,8 @@ impl Runner {
         Ok(())
     }
 
-    async fn steer(&mut self, message: &FollowUp) -> Result<(), Error> {
-        let (host, session) = (&self.inner.host, &self.row.session_id);
+    async fn steer(&mut self, session: &SessionId, message: &FollowUp) -> Result<(), Error> {
+        let host = &self.inner.host;
         let features = host.features();
         let parts = message.input.parts.clone();
         let input = || PromptInput {

@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use api::{Frame, JsonMap};
-use serde_json::json;
 use tokio::time::timeout;
 
-use super::{Runner, mark};
+use super::Runner;
 use crate::event::{StreamMark, TaskEvent};
 use crate::model::{TaskState, TaskStatus};
-use crate::records::{Change, Interrupt};
 use crate::service::driver;
 use crate::service::hub::{Mail, Subscription};
-use crate::service::interrupts::{self, Asked, Asker, Resolution};
+use crate::service::interrupts::Asked;
 use crate::service::translate::{Chunk, News};
 
 /// How many events that wait are taken in together.
@@ -43,7 +41,7 @@ impl Runner {
 
     fn translate(&mut self, frame: &Frame) -> Vec<News> {
         let is_other_turn = match (&self.row.turn, frame.turn) {
-            (Some(ours), Some(turn)) => frame.session.as_ref() == Some(&self.row.session_id) && turn != ours.number,
+            (Some(ours), Some(turn)) => frame.session == self.row.session_id && turn != ours.number,
             _ => false,
         };
         match frame.event() {
@@ -55,7 +53,8 @@ impl Runner {
     /// Reads the stored state: what was missed is told now.
     pub(super) async fn reread(&mut self, subscription: &Subscription) {
         let inner = self.inner.clone();
-        let (host, session) = (&*inner.host, self.row.session_id.clone());
+        let Some(session) = self.row.session_id.clone() else { return };
+        let host = &*inner.host;
         let (scope, prompt) = (self.row.scope(), self.work.prompt.id.clone());
         let read = async {
             let family = follow::family(host, &session).await?;
@@ -70,6 +69,10 @@ impl Runner {
                 let mut news = if has_begun { self.translator.stored(&messages) } else { Vec::new() };
                 news.extend(self.translator.open_asks(&asks));
                 self.tell(news).await;
+                if self.asks.is_empty() && self.live.state() == TaskState::InputRequired {
+                    // What it waited for before a restart is not asked any more.
+                    self.publish_state(TaskState::Working);
+                }
             }
             Ok(Err(error)) => tracing::warn!(%error, %session, "cannot read what happened in a session"),
             Err(_) => tracing::warn!(%session, "reading what happened in a session takes too long"),
@@ -79,7 +82,8 @@ impl Runner {
     /// Subagents of earlier tasks may still run in the background. What they ask belongs to this task.
     pub(super) async fn adopt_subagents(&mut self, subscription: &Subscription) {
         let inner = self.inner.clone();
-        let (host, session, scope) = (&*inner.host, self.row.session_id.clone(), self.row.scope());
+        let Some(session) = self.row.session_id.clone() else { return };
+        let (host, scope) = (&*inner.host, self.row.scope());
         let read = async {
             let family = follow::family(host, &session).await?;
             let asks = match family.is_empty() {
@@ -151,63 +155,5 @@ impl Runner {
         let status = TaskStatus { state, message: None, timestamp: api::now() };
         let metadata = JsonMap::from_iter([("shared".to_owned(), shared.into())]);
         self.publish(TaskEvent::Status { status, metadata, mark: Some(mark) });
-    }
-
-    async fn asked(&mut self, asked: Asked<'_>) {
-        let asker = Asker {
-            task_id: &self.row.id,
-            context_id: &self.row.context_id,
-            identity: &self.row.identity,
-            credential: self.row.credential.as_deref(),
-        };
-        let interrupt = self.inner.interrupts.interrupt(&asker, asked);
-        self.inner.metrics.interrupts_asked.add();
-        if !self.asks.iter().any(|known| known.request_id == interrupt.request_id) {
-            self.asks.push(interrupt.clone());
-        }
-        // Whoever hears of it may answer at once, and must be understood.
-        let mut change = Change::of(&self.row.id);
-        change.interrupt(interrupt.clone(), self.inner.interrupts.tombstone);
-        self.flush_with(change).await;
-        self.show_ask(&interrupt);
-        self.flush().await;
-    }
-
-    /// Says that the task waits, and for what.
-    fn show_ask(&mut self, interrupt: &Interrupt) {
-        let text = interrupts::asked_text(interrupt);
-        self.show_ask_as(interrupt, &text);
-    }
-
-    /// Likewise, in other words.
-    pub(super) fn show_ask_as(&mut self, interrupt: &Interrupt, text: &str) {
-        let status = self.status(TaskState::InputRequired, Some(text));
-        let shared = json!({
-            "session": self.translator.session(),
-            "interrupt": interrupts::asked_metadata(interrupt),
-        });
-        let metadata = JsonMap::from_iter([("shared".to_owned(), shared)]);
-        self.publish(TaskEvent::Status { status, metadata, mark: Some(mark("interrupt")) });
-    }
-
-    /// A request was answered. If others are open, the task waits for the next.
-    pub(super) async fn resolved(&mut self, request: &str, declined: bool) {
-        let Some(index) = self.asks.iter().position(|ask| ask.request_id == request) else { return };
-        let ask = self.asks.remove(index);
-        self.inner.metrics.interrupts_resolved.add();
-        let resolution = if declined { Resolution::Rejected } else { Resolution::Replied };
-        let shared = json!({
-            "session": self.translator.session(),
-            "interrupt": interrupts::resolved_metadata(&ask.request_id, ask.kind, resolution),
-        });
-        let metadata = JsonMap::from_iter([("shared".to_owned(), shared)]);
-        let status = self.status(TaskState::Working, None);
-        self.publish(TaskEvent::Status { status, metadata, mark: Some(mark("interrupt")) });
-        if let Some(next) = self.asks.first().cloned() {
-            self.show_ask(&next);
-        }
-        let mut change = Change::of(&self.row.id);
-        change.resolve(request);
-        self.flush_with(change).await;
     }
 }

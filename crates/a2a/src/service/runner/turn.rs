@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::{HostError, TurnId};
+use api::{HostError, SessionId, TurnId};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -38,13 +38,13 @@ type Running = AbortOnDropHandle<Answered>;
 
 impl Runner {
     /// Sends the prompt, and tells what happens until there is an answer.
-    pub(super) async fn turn(&mut self) -> TurnEnd {
+    pub(super) async fn turn(&mut self, session: &SessionId) -> TurnEnd {
         let inner = self.inner.clone();
         // Before the prompt goes out, so that nothing is missed.
         if let Err(error) = inner.hub.open(&self.row.directory).await {
             return TurnEnd::failed(&error);
         }
-        let mut subscription = inner.hub.subscribe(&self.row.session_id);
+        let mut subscription = inner.hub.subscribe(session);
         if self.is_resumed {
             self.reread(&subscription).await;
             self.give_again().await;
@@ -55,14 +55,14 @@ impl Runner {
         let job = driver::Job {
             host: inner.host.clone(),
             scope: self.row.scope(),
-            session: self.row.session_id.clone(),
+            session: session.clone(),
             prompt: self.work.prompt.clone(),
             resumed: std::mem::take(&mut self.is_resumed),
         };
         let mut job: Running = AbortOnDropHandle::new(tokio::spawn(job.run(named)));
         let mut is_named = false;
         loop {
-            let flush_at = self.flush_at;
+            let (flush_at, decline_at) = (self.flush_at, self.decline_at());
             tokio::select! {
                 biased;
                 () = inner.closing.cancelled() => return TurnEnd::Gone,
@@ -74,12 +74,12 @@ impl Runner {
                 }
                 Some(command) = self.commands.recv() => match command {
                     Command::Cancel(done) => {
-                        self.cancel(&mut name, is_named, job).await;
+                        self.cancel(session, &mut name, is_named, job).await;
                         let _ = done.send(());
                         return TurnEnd::Gone;
                     }
                     Command::Message(message, done) => {
-                        let _ = done.send(self.follow_up(*message).await);
+                        let _ = done.send(self.follow_up(session, *message).await);
                     }
                 },
                 // What cannot be logged waits, in a mailbox that is bounded.
@@ -94,6 +94,9 @@ impl Runner {
                     return self.settle(answered, &mut subscription).await;
                 }
                 () = sleep_until(flush_at.unwrap_or_else(Instant::now)), if flush_at.is_some() => self.flush().await,
+                () = sleep_until(decline_at.unwrap_or_else(Instant::now)), if decline_at.is_some() => {
+                    self.decline_expired().await;
+                }
             }
         }
     }
@@ -111,7 +114,7 @@ impl Runner {
         if let Some(grant) = self.grant.take()
             && let Err(error) = grant.confirm().await
         {
-            tracing::warn!(%error, session = %self.row.session_id, "cannot confirm the owner of a session");
+            tracing::warn!(%error, task = %self.row.id, "cannot confirm the owner of its session");
         }
     }
 
@@ -142,7 +145,13 @@ impl Runner {
     }
 
     /// Stops the turn with its subagents, as far as there is time, and ends the task.
-    async fn cancel(&mut self, name: &mut oneshot::Receiver<TurnId>, is_named: bool, job: Running) {
+    async fn cancel(
+        &mut self,
+        session: &SessionId,
+        name: &mut oneshot::Receiver<TurnId>,
+        is_named: bool,
+        job: Running,
+    ) {
         let began = Instant::now();
         let limit = self.inner.settings.cancel_abort_timeout;
         let inner = self.inner.clone();
@@ -152,7 +161,7 @@ impl Runner {
                 self.row.turn = Some(turn);
             }
         }
-        let (session, turn) = (self.row.session_id.clone(), self.row.turn.clone());
+        let (session, turn) = (session.clone(), self.row.turn.clone());
         // On a task of its own, which goes on if the time is over.
         let stopping = inner.tracker.spawn({
             let inner = inner.clone();

@@ -53,29 +53,34 @@ impl Outcome {
 
     /// What an error of a call to the agent runtime means.
     pub(in crate::service) fn of_host_error(error: &HostError) -> Self {
-        let message = error.to_string();
-        Self::Failed(match error {
-            HostError::Upstream { status, .. } => Failure::of_status(*status, &message),
-            HostError::NotFound { .. } => Failure::of_status(404, &message),
-            HostError::Invalid(_) => Failure::of_status(400, &message),
-            // The message says what to do; no other words help.
-            HostError::NoModel { .. } => Failure::new("UPSTREAM_BAD_REQUEST", None, &message),
-            HostError::Forbidden(_) => Failure::of_status(403, &message),
-            HostError::Conflict(_) => Failure::of_status(409, &message),
-            HostError::Late(_) => Failure::new("UPSTREAM_TIMEOUT", None, &message),
-            HostError::Overloaded(_) | HostError::Busy(_) => Failure::new("UPSTREAM_BACKPRESSURE", None, &message),
-            HostError::Payload(_) => Failure::new("UPSTREAM_PAYLOAD_ERROR", None, &message),
-            HostError::Unavailable(_) => Failure::new("UPSTREAM_UNREACHABLE", None, &message),
-            HostError::Unsupported(_) | HostError::Full(_) | HostError::Failed(_) => {
-                Failure::new(EXECUTION, None, &message)
-            }
-        })
+        Self::Failed(Failure::of_host_error(error))
     }
 }
 
 impl Failure {
     fn new(kind: &'static str, status: Option<u16>, message: &str) -> Self {
         Self { kind, status, message: message.to_owned() }
+    }
+
+    /// What an error of a call to the agent runtime means.
+    pub(in crate::service) fn of_host_error(error: &HostError) -> Self {
+        let message = error.to_string();
+        match error {
+            HostError::Upstream { status, .. } => Self::of_status(*status, &message),
+            HostError::NotFound { .. } => Self::of_status(404, &message),
+            HostError::Invalid(_) => Self::of_status(400, &message),
+            // The message says what to do; no other words help.
+            HostError::NoModel { .. } => Self::new("UPSTREAM_BAD_REQUEST", None, &message),
+            HostError::Forbidden(_) => Self::of_status(403, &message),
+            HostError::Conflict(_) => Self::of_status(409, &message),
+            HostError::Late(_) => Self::new("UPSTREAM_TIMEOUT", None, &message),
+            HostError::Overloaded(_) | HostError::Busy(_) => Self::new("UPSTREAM_BACKPRESSURE", None, &message),
+            HostError::Payload(_) => Self::new("UPSTREAM_PAYLOAD_ERROR", None, &message),
+            HostError::Unavailable(_) => Self::new("UPSTREAM_UNREACHABLE", None, &message),
+            HostError::Unsupported(_) | HostError::Full(_) | HostError::Failed(_) => {
+                Self::new(EXECUTION, None, &message)
+            }
+        }
     }
 
     fn of_status(status: u16, message: &str) -> Self {

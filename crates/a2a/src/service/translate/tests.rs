@@ -11,7 +11,7 @@ const CHILD: &str = "ses_child";
 const PROMPT: &str = "msg_100";
 
 fn translator() -> Translator {
-    Translator::new(SessionId::parse(SESSION).unwrap(), MessageId::parse(PROMPT).unwrap())
+    Translator::new(Some(SessionId::parse(SESSION).unwrap()), MessageId::parse(PROMPT).unwrap())
 }
 
 fn body(kind: &str, properties: Json) -> EventBody {

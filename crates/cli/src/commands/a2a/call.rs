@@ -100,12 +100,8 @@ fn verdict(args: &A2aCall, view: &TaskView) -> anyhow::Result<()> {
             Failure::new(Exit::Denied, format!("the agent needs credentials: {}", because("it does not say which")))
                 .hint(format!("{} lets it try again", again(args, task, " \"go on\"")))
         }
-        Some(TaskState::Failed) => {
-            Failure::new(Exit::Model, format!("the agent failed: {}", because(unexplained)))
-        }
-        Some(TaskState::Rejected) => {
-            Failure::new(Exit::Model, format!("the agent declined: {}", because(unexplained)))
-        }
+        Some(TaskState::Failed) => Failure::new(Exit::Model, format!("the agent failed: {}", because(unexplained))),
+        Some(TaskState::Rejected) => Failure::new(Exit::Model, format!("the agent declined: {}", because(unexplained))),
         Some(TaskState::Canceled) => Failure::new(Exit::Cancelled, "the task was cancelled"),
         Some(TaskState::Submitted | TaskState::Working) | None => {
             Failure::new(Exit::Failed, "the agent ended its answer before its task")

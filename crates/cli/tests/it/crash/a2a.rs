@@ -5,6 +5,7 @@ mod facts;
 mod fixture;
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 use a2a::TaskState;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use testkit::until;
 
 use super::{Moment, each_commit};
 use crate::e2e::a2a::process::new_message;
-use facts::Stored;
+use facts::{Stored, StoredTask};
 use fixture::{Killed, Lab, Service, Told, Webhook, is_over, reply, state};
 
 /// What a client says and hears, over all lives of the service.
@@ -69,15 +70,16 @@ impl Play {
     }
 }
 
-/// Kills the service after each commit while a client talks to it. `again` also kills it once while it recovers.
-fn sweep(make: fn() -> Play, talk: Talk, again: bool, check: fn(&Play, &Stored)) -> u64 {
-    let kills = std::sync::atomic::AtomicU64::new(0);
+/// Kills the service after each commit while a client talks to it. `again` also kills it once while it recovers. Returns what was
+/// stored after the first kills.
+fn sweep(make: fn() -> Play, talk: Talk, again: bool, check: fn(&Play, &Stored)) -> Vec<Stored> {
+    let kills = Mutex::new(Vec::new());
     each_commit(|number| {
         let mut play = make();
         let was_killed = live(&mut play, talk, number);
         if was_killed {
-            kills.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             play.killed = Some(check_killed(&play));
+            kills.lock().unwrap().push(Stored::read(&play.lab));
             if again {
                 let number = number % 13 + 1;
                 let _moment = Moment(format!("then killed after commit {number}"));
@@ -91,7 +93,7 @@ fn sweep(make: fn() -> Play, talk: Talk, again: bool, check: fn(&Play, &Stored))
         check(&play, &stored);
         was_killed
     });
-    kills.into_inner()
+    kills.into_inner().unwrap()
 }
 
 /// One life of the service. Returns whether it was killed.
@@ -113,7 +115,7 @@ fn check_killed(play: &Play) -> Stored {
         stored.task(id);
     }
     for session in stored.sessions.iter().filter(|session| !session.messages.is_empty()) {
-        let has_row = stored.tasks.iter().any(|task| task.row.session_id == session.id);
+        let has_row = stored.tasks.iter().any(|task| task.row.session_id.as_ref() == Some(&session.id));
         assert!(has_row, "a prompt went out before its task was stored: {:#?}", session.messages);
     }
     stored
@@ -151,7 +153,13 @@ fn a_task_survives_a_kill_at_every_commit() {
         Ok(())
     };
     let kills = sweep(|| Play::new(json!({})), talk, false, check_completed);
-    assert!(kills > 10, "a task has more than {kills} commits");
+    // The sweep means something only if it hit the moments that matter.
+    assert!(kills.iter().any(|killed| killed.tasks.is_empty()), "before the task");
+    let is_new = |killed: &Stored| killed.tasks.iter().any(|task| task.events.is_empty());
+    assert!(kills.iter().any(is_new), "right after its row");
+    let answers = |killed: &Stored| killed.sessions.iter().any(|session| session.messages.len() > 1);
+    let runs = |killed: &Stored| killed.tasks.iter().any(|task| !task.row.state().is_terminal());
+    assert!(kills.iter().any(|killed| answers(killed) && runs(killed)), "in the turn");
 }
 
 #[test]
@@ -190,17 +198,17 @@ fn a_request_that_is_answered_by_text_survives_a_kill_at_every_commit() {
         assert_eq!(state(&task), "TASK_STATE_COMPLETED", "{task:#}");
         Ok(())
     };
-    sweep(
-        || Play::new(json!({ "permission": { "bash": "ask" } })),
-        talk,
-        false,
-        |play, stored| {
-            check_completed(play, stored);
-            if play.killed.as_ref().is_none_or(|killed| killed.asks > 0) {
-                assert_eq!(play.lab.effects(), 1, "it was allowed");
-            }
-        },
-    );
+    let make = || Play::new(json!({ "permission": { "bash": "ask" } }));
+    let kills = sweep(make, talk, false, |play, stored| {
+        check_completed(play, stored);
+        if play.killed.as_ref().is_none_or(|killed| killed.asks > 0) {
+            assert_eq!(play.lab.effects(), 1, "it was allowed");
+        }
+    });
+    let waits = |task: &StoredTask| task.row.state() == TaskState::InputRequired;
+    let hit = |asks: usize| kills.iter().any(|killed| killed.asks == asks && killed.tasks.iter().any(waits));
+    assert!(hit(1), "while it waits for the answer");
+    assert!(hit(0), "when the engine knows the answer and the task does not");
 }
 
 #[test]
@@ -228,7 +236,7 @@ fn a_cancellation_survives_a_kill_at_every_commit() {
         assert_eq!(state(&ended), "TASK_STATE_CANCELED", "{ended:#}");
         Ok(())
     };
-    sweep(
+    let kills = sweep(
         || Play::new(json!({})),
         talk,
         false,
@@ -240,6 +248,10 @@ fn a_cancellation_survives_a_kill_at_every_commit() {
             }
         },
     );
+    let was_busy = |killed: &Stored| killed.sessions.iter().any(|session| session.is_busy);
+    let is_marked = |killed: &Stored| killed.tasks.iter().any(|task| task.is_marked);
+    assert!(kills.iter().any(|killed| is_marked(killed) && was_busy(killed)), "marked, and not stopped");
+    assert!(kills.iter().any(|killed| is_marked(killed) && !was_busy(killed)), "stopped, and its end not stored");
 }
 
 #[test]

@@ -118,7 +118,9 @@ fn wrong_types_are_named() {
         (("CancelTask", json!({})), "id"),
     ] {
         let (code, text) = victim.rpc_error(&rpc(method, &params));
-        assert_eq!(code, -32602, "{method} {params}: {text}");
+        // Parameters that are no object make no request.
+        let wanted = if params.is_object() { -32602 } else { -32600 };
+        assert_eq!(code, wanted, "{method} {params}: {text}");
         assert!(text.contains(named), "{method} {params}: {named} is not named: {text}");
     }
     victim.check();
@@ -161,12 +163,10 @@ fn what_is_no_call_is_refused() {
 fn unknown_versions_and_media_types_are_refused() {
     let victim = Victim::new(&[]);
     let body = json!({ "message": new_message("m-x", "hello") }).to_string();
-    for version in ["abc", "2.0", "1", "0.3.0.1", "1.0; q=1", "\u{9}"] {
+    for version in ["abc", "2.0", "1", "0.3.0.1", "1.0; q=1"] {
         let answer = victim.post("/message:send", &format!("a2a-version: {version}\r\n"), body.as_bytes());
-        // What is empty means the default.
-        let wanted = if version.trim().is_empty() { continue } else { 400 };
-        assert_eq!(answer.status, wanted, "{version}: {}", answer.body);
-        assert!(answer.body.contains("VERSION_NOT_SUPPORTED") || answer.body.contains("ersion"), "{}", answer.body);
+        assert_eq!(answer.status, 400, "{version}: {}", answer.body);
+        assert!(answer.body.contains("VERSION_NOT_SUPPORTED"), "{}", answer.body);
     }
     let answer = victim.post("/", "a2a-version: abc\r\n", &rpc("SendMessage", &json!({})));
     let error = answer.expect(200)["error"].take();
@@ -196,12 +196,16 @@ fn unknown_fields_change_nothing() {
 #[test]
 fn a_million_parts_and_bodies_of_a_hundred_megabytes_are_refused() {
     let victim = Victim::new(&[("A2A_MAX_REQUEST_BODY_BYTES", "67108864")]);
-    let million = format!(
-        "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"params\":{{\"message\":{{\"messageId\":\"m-x\",\
-         \"role\":\"ROLE_USER\",\"parts\":[{}{{\"text\":\"\"}}]}}}}}}",
-        "{\"text\":\"\"},".repeat(999_999)
-    );
-    let (code, text) = victim.rpc_error(million.as_bytes());
+    let parts = |count: usize| {
+        let parts = "{\"text\":\"\"},".repeat(count - 1);
+        let message = format!("{{\"messageId\":\"m-x\",\"role\":\"ROLE_USER\",\"parts\":[{parts}{{\"text\":\"\"}}]}}");
+        let params = format!("{{\"message\":{message}}}");
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"params\":{params}}}")
+    };
+    let (code, text) = victim.rpc_error(parts(1_000_000).as_bytes());
+    assert_eq!(code, -32600, "{text}");
+    assert!(text.contains("more than"), "{text}");
+    let (code, text) = victim.rpc_error(parts(50_000).as_bytes());
     assert_eq!(code, -32602, "{text}");
     assert!(text.contains("parts"), "{text}");
     let hundred = vec![b' '; 100 << 20];
@@ -229,11 +233,14 @@ fn requests_that_are_cut_off_or_garbled_change_nothing() {
         "POST / HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n"
     );
     let whole = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    let files = || std::fs::read_dir(format!("/proc/{}/fd", victim.service.pid())).unwrap().count();
+    let before = files();
     // Cut off anywhere before its last byte, it is no request.
-    for cut in (1..whole.len()).step_by(7) {
-        let answer = victim.raw(&whole.as_bytes()[..cut]);
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "cut at {cut}: {answer}");
+    for cut in 1..whole.len() {
+        let mut stream = TcpStream::connect(victim.service.url.strip_prefix("http://").unwrap()).unwrap();
+        stream.write_all(&whole.as_bytes()[..cut]).unwrap();
     }
+    until("the connections are closed", || files() <= before);
     for garbled in [
         &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
         b"\x00\xff\xfe\r\n\r\n",
@@ -252,9 +259,6 @@ fn requests_that_are_cut_off_or_garbled_change_nothing() {
     let long = format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "a".repeat(1 << 20));
     let answer = victim.raw(long.as_bytes());
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
-    // None of these connections is left.
-    let files = || std::fs::read_dir(format!("/proc/{}/fd", victim.service.pid())).unwrap().count();
-    let now = files();
-    until("the connections are closed", || files() <= now);
+    until("the connections are closed", || files() <= before);
     victim.check();
 }

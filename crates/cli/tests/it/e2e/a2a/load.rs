@@ -1,6 +1,7 @@
 //! Streams that nobody reads to their end, and cancellations that come when a task ends anyway.
 
 use std::io::{BufRead as _, BufReader};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
@@ -27,8 +28,8 @@ fn memory(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// A stream of which the first event was read.
-fn open_stream(url: &str, method: &str, path: &str, body: Option<&Value>) -> impl Drop + use<> {
+/// A stream of which the first event was read. Dropping it abandons it.
+fn open_stream(url: &str, method: &str, path: &str, body: Option<&Value>) -> BufReader<TcpStream> {
     let bearer = format!("Bearer {TOKEN}");
     let stream = begin(url, method, path, &[("authorization", &bearer)], body);
     let mut lines = BufReader::new(stream);
@@ -38,15 +39,7 @@ fn open_stream(url: &str, method: &str, path: &str, body: Option<&Value>) -> imp
         assert_ne!(lines.read_line(&mut line).unwrap(), 0, "the stream ends before its first event: {seen}");
         seen += &line;
     }
-    Abandoned { _stream: lines }
-}
-
-struct Abandoned {
-    _stream: BufReader<std::net::TcpStream>,
-}
-
-impl Drop for Abandoned {
-    fn drop(&mut self) {}
+    lines
 }
 
 fn start_task(service: &A2aProcess, id: &str, steps: &Value) -> String {
