@@ -5,6 +5,7 @@
 //! allocator and threads, so that its memory and CPU time are what the program's would be.
 
 mod measure;
+mod tasks;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,6 +41,8 @@ enum Request {
     Turns { turns: usize },
     /// Reads the first page of a session's turns; the answer has the milliseconds of each read.
     TurnPage { session: SessionId, times: usize },
+    /// Writes many ended tasks of A2A into the journal.
+    Tasks { tasks: usize },
     /// Runs the `grep` tool; the answer has the milliseconds of each run and the number of matching lines.
     Grep { folder: PathBuf, pattern: String, times: usize },
     /// Parses command lines for the rules; the answer has the milliseconds per line of each run.
@@ -81,6 +84,7 @@ async fn drain(mut events: futures::stream::BoxStream<'static, WatchItem>) {
 struct Subject {
     engine: Engine,
     store: Store,
+    database: PathBuf,
     scope: Scope,
 }
 
@@ -91,7 +95,8 @@ impl Subject {
         let directory = std::env::current_dir()?;
         let scope = Scope::new(directory.to_string_lossy());
         let dirs = Dirs::from_env(&env, &home);
-        let store = Store::open(&dirs.data.join("trefoil.db"))?;
+        let database = dirs.data.join("trefoil.db");
+        let store = Store::open(&database)?;
         let engine = Engine::open(engine::Options {
             store: store.clone(),
             llm: llm::Llm::new("trefoil/bench"),
@@ -104,7 +109,7 @@ impl Subject {
             tools: Vec::new(),
             version: "0".to_owned(),
         })?;
-        Ok(Self { engine, store, scope })
+        Ok(Self { engine, store, database, scope })
     }
 
     async fn answer(&self, request: Request) -> Result<Value> {
@@ -126,6 +131,7 @@ impl Subject {
             Request::Page { times } => measure::page(&self.store, times),
             Request::Turns { turns } => measure::turns(&self.store, &self.scope, turns).await,
             Request::TurnPage { session, times } => measure::turn_page(&self.engine, &session, times).await,
+            Request::Tasks { tasks } => tasks::fill(&self.store, &self.database, &self.scope, tasks).await,
             Request::Grep { folder, pattern, times } => measure::grep(folder, &pattern, times).await,
             Request::Judge { times } => measure::judge(self.scope.directory.as_str().into(), times).await,
         }

@@ -3,6 +3,7 @@
 //! Each of [`ROWS`] is one measurement. A program is measured from its start to its exit; turns are measured in a process
 //! that lives on (our engine in this program, OpenCode's server), with the same model server that answers at once.
 
+pub mod a2a;
 mod acp;
 pub mod agent;
 mod cost;
@@ -63,6 +64,14 @@ struct Size {
     family: usize,
     /// Tasks of a turn that both programs do.
     tasks: usize,
+    /// Streams at once whose first event is waited for.
+    streams: usize,
+    /// Streams at once that all have to complete.
+    many_streams: usize,
+    /// Milliseconds for which each of them is held, so that all are open at the same time.
+    hold: usize,
+    /// Tasks of a short and of a long list.
+    tasks_listed: [usize; 2],
 }
 
 const FULL: Size = Size {
@@ -82,6 +91,10 @@ const FULL: Size = Size {
     levels: [8, 4, 5],
     family: 1_000,
     tasks: 10,
+    streams: 200,
+    many_streams: 1_000,
+    hold: 3_000,
+    tasks_listed: [100, 100_000],
 };
 /// For a smoke test of each measurement.
 const SMOKE: Size = Size {
@@ -101,6 +114,10 @@ const SMOKE: Size = Size {
     levels: [2, 1, 1],
     family: 20,
     tasks: 2,
+    streams: 4,
+    many_streams: 8,
+    hold: 20,
+    tasks_listed: [10, 200],
 };
 
 struct Row {
@@ -169,6 +186,16 @@ const ROWS: &[Row] = &[
     Row { name: "tree-cancel", budget: Budget::Wall(100.0), measure: tree::cancel },
     Row { name: "tree-get", budget: Budget::Wall(10.0), measure: tree::get },
     Row { name: "tree-peer", budget: Budget::TimesFaster(5.0), measure: tree::beside_peer },
+    Row { name: "a2a-start", budget: Budget::Wall(30.0), measure: a2a::start },
+    Row { name: "a2a-idle", budget: Budget::Memory(25.0), measure: a2a::idle },
+    Row { name: "a2a-send", budget: Budget::Cpu(0.4), measure: a2a::send },
+    Row { name: "a2a-rate", budget: Budget::TimesFaster(30.0), measure: a2a::send },
+    Row { name: "a2a-get", budget: Budget::Cpu(0.1), measure: a2a::get },
+    Row { name: "a2a-first", budget: Budget::Wall(5.0), measure: a2a::first },
+    Row { name: "a2a-streams", budget: Budget::Wall(100.0), measure: a2a::at_once },
+    Row { name: "a2a-many", budget: Budget::Wall(5_000.0), measure: a2a::many },
+    Row { name: "a2a-turn", budget: Budget::Cpu(0.3), measure: a2a::turn },
+    Row { name: "a2a-list", budget: Budget::TimesPeer(1.2), measure: a2a::list },
 ];
 
 /// Runs the command.
@@ -183,15 +210,20 @@ pub fn run(arguments: &[String]) -> Result<()> {
         bail!("no measurement {:?}; there are {}", only.unwrap_or_default(), names.join(", "));
     }
     let built = Built::find()?;
+    // Only what the rows need is installed.
+    let is_of = |part: &str| rows.iter().any(|row| row.name.starts_with(part));
     let opencode = match option(arguments, "--opencode")? {
         Some(path) => Some(PathBuf::from(path).canonicalize().with_context(|| format!("no program at {path}"))?),
-        None if flag("--peer") => Some(::peer::install(&built.target)?),
+        None if flag("--peer") && rows.iter().any(|row| !row.name.starts_with("a2a-")) => {
+            Some(::peer::install(&built.target)?)
+        }
         None => None,
     };
-    let codex = flag("--peer").then(|| ::peer::codex_acp(&built.target)).transpose()?;
+    let codex = (flag("--peer") && is_of("acp-")).then(|| ::peer::codex_acp(&built.target)).transpose()?;
+    let opencode_a2a = (flag("--peer") && is_of("a2a-")).then(|| ::peer::opencode_a2a(&built.target)).transpose()?;
     let size = if flag("--smoke") { SMOKE } else { FULL };
     let Built { program, probe, .. } = built;
-    let bench = Bench { size, program, probe, opencode, codex };
+    let bench = Bench { size, program, probe, opencode, codex, opencode_a2a };
     if flag("--json") {
         let lines = rows.into_iter().map(|row| bench.line(row)).collect::<Result<Vec<_>>>()?;
         println!("{}", cost::json(&lines));
@@ -241,6 +273,8 @@ struct Bench {
     opencode: Option<PathBuf>,
     /// Codex as an agent for editors.
     codex: Option<PathBuf>,
+    /// A2A in front of OpenCode.
+    opencode_a2a: Option<PathBuf>,
 }
 
 impl Bench {

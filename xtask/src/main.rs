@@ -23,8 +23,8 @@ const USAGE: &str = "cargo xtask <command>
   soak [--minutes N] [--sessions N] [--seed N]
                                  many clients at once on one server, with faults; nothing may be lost, stuck or half-answered
   bench [--smoke] [--only NAME] [--json] [--peer | --opencode PATH]
-                                 the benchmark table; --peer installs OpenCode from npm to compare with, --smoke only
-                                 sees that everything works";
+                                 the benchmark table; --peer installs OpenCode, Codex and opencode-a2a to compare with,
+                                 --smoke only sees that everything works";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

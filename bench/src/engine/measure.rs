@@ -138,6 +138,7 @@ fn context(folder: PathBuf) -> Context {
         message: MessageId::new(),
         call_id: "bench".into(),
         agent: "build".into(),
+        traceparent: None,
         directory: folder.clone(),
         worktree: folder,
         env: Arc::new(LocalEnvironment),

@@ -76,7 +76,7 @@ impl std::fmt::Display for Budget {
             Self::Wall(budget) => write!(f, "{budget} ms"),
             Self::Cpu(budget) => write!(f, "{budget} ms CPU"),
             Self::Memory(budget) => write!(f, "{budget} MB"),
-            Self::TimesPeer(budget) => write!(f, "{budget} × rg"),
+            Self::TimesPeer(budget) => write!(f, "{budget} × the peer"),
             Self::TimesFaster(budget) => write!(f, "{budget} × faster"),
         }
     }

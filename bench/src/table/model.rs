@@ -165,7 +165,7 @@ fn words(prompt: Option<&str>) -> Option<Vec<String>> {
 }
 
 /// How many of something a prompt asks for.
-fn count(prompt: Option<&str>, what: &str) -> Option<usize> {
+pub fn count(prompt: Option<&str>, what: &str) -> Option<usize> {
     let (_, rest) = prompt?.split_once(what)?;
     rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }

@@ -16,11 +16,11 @@ use super::agent::Agent;
 use super::setup::Setup;
 
 /// How long a server may take to answer for the first time.
-const START: Duration = Duration::from_secs(60);
+pub const START: Duration = Duration::from_secs(60);
 /// How long one request may take: a turn with a long answer.
-const REQUEST: Duration = Duration::from_secs(120);
+pub const REQUEST: Duration = Duration::from_secs(120);
 /// OpenCode's server never answers a request that arrives right after its start, so the first ones have a short timeout.
-const FIRST_REQUEST: Duration = Duration::from_millis(500);
+pub const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
 /// The status of an answer without a body.
 const NO_CONTENT: u16 = 204;
@@ -156,14 +156,22 @@ impl Stream {
 pub struct Connection {
     address: SocketAddr,
     stream: BufReader<TcpStream>,
+    /// Further lines of each request's head.
+    headers: String,
 }
 
 impl Connection {
-    fn open(address: SocketAddr, longest: Duration) -> Result<Self> {
+    /// Connects. `longest` is how long an answer may keep it waiting.
+    pub fn open(address: SocketAddr, longest: Duration) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(longest))?;
-        Ok(Self { address, stream: BufReader::new(stream) })
+        Ok(Self { address, stream: BufReader::new(stream), headers: String::new() })
+    }
+
+    /// The same connection with these headers, each a line, in every request.
+    pub fn with_headers(self, headers: String) -> Self {
+        Self { headers, ..self }
     }
 
     /// Sends a GET request and parses the answer.
@@ -221,7 +229,7 @@ impl Connection {
     /// Sends a request, and does not wait for the answer.
     pub fn write(&mut self, method: &str, path: &str, body: Option<&Value>) -> Result<()> {
         let body = body.map(|body| body.to_string()).unwrap_or_default();
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.address);
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n{}", self.address, self.headers);
         let content = format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         Ok(self.stream.get_mut().write_all((head + &content).as_bytes())?)
     }

@@ -42,7 +42,8 @@ pub use load::{global, load};
 pub use problem::{AffectedAgents, Problem, Severity};
 pub use project::{GLOBAL_PROJECT, ProjectInfo, linked_trees, project_info};
 pub use provider::credentials::{
-    CredentialError, MAX_CREDENTIALS_BYTES, credentials, path as credentials_file, set_credential,
+    AUTH_CONTENT, CredentialError, MAX_CREDENTIALS_BYTES, StoredCredentials, credentials, path as credentials_file,
+    set_credential,
 };
 pub use provider::{MAX_TIMEOUT, ProviderEntry, Timeouts, UnusableProvider, Wire, presentable};
 pub use redact::Redactor;

@@ -85,7 +85,7 @@ pub fn load(inputs: &Inputs) -> LoadedConfig {
         affects.filter_map(|affects| if let AffectedAgents::Named(names) = affects { Some(names) } else { None });
     config.tighten_agent = names.flatten().map(|name| (name.clone(), rules::fallback_rules())).collect();
     config.tighten = strict.all;
-    let keys = credentials::keys(&inputs.dirs.data, &mut problems);
+    let keys = credentials::keys(&inputs.env, &inputs.dirs.data, &mut problems);
     let redactor = Redactor::read(&inputs.env, &inputs.dirs.data);
     redactor.config(&mut raw);
     let Providers { usable: providers, unusable } = provider::providers(&config, &inputs.env, &keys, &mut problems);

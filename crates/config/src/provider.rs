@@ -68,6 +68,11 @@ impl ProviderEntry {
         vendor::key_check(&self.provider.id)
     }
 
+    /// The models of its vendor that suit an agent, the best first; none if the vendor is not known.
+    pub fn preferred_models(&self) -> &'static [&'static str] {
+        vendor::preferred(&self.provider.id)
+    }
+
     /// A model that its server listed, of which nothing else is known.
     pub fn listed_model(&self, id: &str) -> Model {
         Model {
@@ -112,7 +117,7 @@ pub(crate) fn providers(
     problems: &mut Vec<Problem>,
 ) -> Providers {
     let nothing = ProviderConfig::default();
-    let has_key = |vendor: &Vendor| vendor.env.is_some_and(|name| set(env, name).is_some());
+    let has_key = |vendor: &Vendor| vendor.env.iter().any(|name| set(env, name).is_some());
     let has_address = |vendor: &Vendor| vendor.id == "openai" && set(env, "OPENAI_BASE_URL").is_some();
     let mut all = Providers::default();
     for vendor in VENDORS.iter().filter(|vendor| !config.provider.contains_key(vendor.id)) {
@@ -153,7 +158,7 @@ pub(crate) fn providers(
 /// How to connect a known vendor that is not configured.
 fn how_to_connect(vendor: &Vendor) -> String {
     let Vendor { id, url, env, .. } = vendor;
-    match env {
+    match env.first() {
         Some(name) => no_key(id, name),
         None => format!(
             "{id} is not configured: add {{\"provider\": {{\"{id}\": {{}}}}}} to trefoil.json, or set OPENAI_BASE_URL={url}"
@@ -192,7 +197,7 @@ pub(crate) fn connectable(config: &Config, connected: &[ProviderEntry]) -> Vec<P
             id: vendor.id.to_owned(),
             name: vendor.name.to_owned(),
             source: ProviderSource::Custom,
-            env: vendor.env.map(str::to_owned).into_iter().collect(),
+            env: vendor.env.iter().map(|name| (*name).to_owned()).collect(),
             key: None,
             options: JsonMap::new(),
             models: vendor::openai_models()
@@ -243,13 +248,15 @@ impl Builder<'_> {
         let base_url = self.base_url(vendor)?;
         let variables = match (&self.config.env, vendor) {
             (Some(names), _) => names.clone(),
-            (None, vendor) => vendor.and_then(|vendor| vendor.env).map(str::to_owned).into_iter().collect(),
+            (None, vendor) => {
+                vendor.map_or(&[][..], |vendor| vendor.env).iter().map(|name| (*name).to_owned()).collect()
+            }
         };
         let option = |name: &str| self.config.options.get(name);
         let api_key = option("apiKey").and_then(Json::as_str).filter(|key| !key.is_empty());
         let api_key = api_key.or(self.key).or_else(|| variables.iter().find_map(|name| set(self.env, name)));
         let own_address = vendor.is_some_and(|vendor| vendor.url == base_url);
-        if let (None, true, Some(name)) = (api_key, own_address, vendor.and_then(|vendor| vendor.env)) {
+        if let (None, true, Some(name)) = (api_key, own_address, vendor.and_then(|vendor| vendor.env.first())) {
             return Err(no_key(id, name));
         }
         let headers = option("headers").and_then(Json::as_object).into_iter().flatten();

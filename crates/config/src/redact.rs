@@ -74,7 +74,7 @@ impl Redactor {
 
     /// Knows the secrets in an environment, and the stored credentials.
     pub fn read(env: &BTreeMap<String, String>, data: &Path) -> Self {
-        Self::new(env, credentials::secrets(data))
+        Self::new(env, credentials::secrets(env, data))
     }
 
     /// Masks secrets in a merged configuration.

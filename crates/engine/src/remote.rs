@@ -25,6 +25,7 @@ use crate::ask::rules::Rules;
 use crate::spending::budget::Admission;
 use crate::spending::ledger;
 use crate::turn::step::{self, AfterStep};
+use crate::turn::vendor_data::PROVIDER_EXECUTED;
 use crate::turn::{Conversation, Turn};
 use crate::{Error, ask};
 use child::{ForeignSubagent, Job};
@@ -39,8 +40,6 @@ pub(crate) const REMOTE: &str = "remote";
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a runner may take to stop. Its own limits are shorter.
 const STOP_WAIT: Duration = Duration::from_secs(8);
-/// Marks calls that a remote agent ran, which recovery never runs again. Other programs use the same key.
-const PROVIDER_EXECUTED: &str = "providerExecuted";
 
 /// The runner of an agent and its settings.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +57,7 @@ impl RemoteAgent<'_> {
     }
 }
 
-/// Whether a remote agent ran this call.
+/// Whether a remote agent or the vendor of a model ran this call.
 pub(crate) fn is_provider_executed(tool: &ToolPart) -> bool {
     tool.metadata.as_ref().is_some_and(|metadata| metadata.get(PROVIDER_EXECUTED) == Some(&Json::Bool(true)))
 }

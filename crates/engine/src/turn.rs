@@ -27,6 +27,7 @@ pub(crate) mod title;
 pub(crate) mod tool_call;
 pub(crate) mod trace;
 pub(crate) mod turns;
+pub(crate) mod vendor_data;
 pub(crate) mod watchdog;
 pub(crate) mod write_retry;
 

@@ -17,7 +17,7 @@ pub(crate) fn bounded(
     stream::unfold(Some((Box::pin(answer), 0)), async |state| {
         let (mut answer, said) = state?;
         Some(match answer.next().await? {
-            Ok(event) => match said + size(&event) {
+            Ok(event) => match said + event.size() {
                 said if said > MAX_ANSWER => (Err(LlmError::too_long()), None),
                 said => (Ok(event), Some((answer, said))),
             },
@@ -26,21 +26,11 @@ pub(crate) fn bounded(
     })
 }
 
-/// The number of bytes that an event adds to the answer.
-fn size(event: &LlmEvent) -> usize {
-    match event {
-        LlmEvent::Text(piece) | LlmEvent::Reasoning(piece) => piece.len(),
-        // The end of a call repeats its pieces.
-        LlmEvent::ToolInput { delta, .. } => delta.len(),
-        LlmEvent::ToolStart { id, name, .. } => id.len() + name.len(),
-        LlmEvent::ToolEnd { .. } | LlmEvent::Usage(_) | LlmEvent::Finish(_) => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorClass;
+    use crate::{BlockKind, ErrorClass};
+    use api::JsonMap;
     use futures::stream;
 
     /// How many events of an endless answer arrive before its error.
@@ -66,6 +56,12 @@ mod tests {
         let most = MAX_ANSWER >> 10;
         assert_eq!(taken(LlmEvent::Text(piece.clone())).await, most);
         assert_eq!(taken(LlmEvent::Reasoning(piece.clone())).await, most);
-        assert_eq!(taken(LlmEvent::ToolInput { index: 0, delta: piece }).await, most);
+        assert_eq!(taken(LlmEvent::ToolInput { index: 0, delta: piece.clone() }).await, most);
+        let result =
+            LlmEvent::ToolResult { index: 0, output: piece.clone(), is_error: false, metadata: JsonMap::new() };
+        assert_eq!(taken(result).await, most);
+        let metadata = JsonMap::from_iter([("v".to_owned(), piece.into())]);
+        assert!(taken(LlmEvent::Begin { kind: BlockKind::Reasoning, metadata: metadata.clone() }).await <= most);
+        assert!(taken(LlmEvent::End { metadata }).await <= most, "vendor data counts");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Script;
+use crate::{ChatDialect, Script};
 
 /// Where a model is reached, and with which wire format.
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ pub struct OpenAiChat {
     pub headers: Vec<(String, String)>,
     /// The vendor's name for the model.
     pub model: String,
+    /// How this server differs from others.
+    pub dialect: Arc<ChatDialect>,
     /// The timeouts.
     pub timeouts: Timeouts,
 }
@@ -55,6 +57,7 @@ impl fmt::Debug for OpenAiChat {
             .field("api_key", &self.api_key.as_ref().map(|_| "***"))
             .field("headers", &self.headers.iter().map(|(name, _)| name).collect::<Vec<_>>())
             .field("model", &self.model)
+            .field("dialect", &self.dialect)
             .field("timeouts", &self.timeouts)
             .finish()
     }

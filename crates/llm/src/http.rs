@@ -76,6 +76,8 @@ pub struct HttpRequest {
     body: Vec<u8>,
     timeouts: Timeouts,
     secrets: Vec<String>,
+    /// Whose data the answer contains.
+    vendor: String,
 }
 
 impl HttpRequest {
@@ -104,7 +106,12 @@ impl HttpRequest {
             map.insert(key, header);
         }
         secrets.retain(|secret| secret.len() >= MIN_SECRET);
-        Ok(Self { url, headers: map, body, timeouts, secrets })
+        Ok(Self { url, headers: map, body, timeouts, secrets, vendor: String::new() })
+    }
+
+    /// The same request to the server of a vendor, under whose name the data in its answer is kept.
+    pub fn of_vendor(self, vendor: &str) -> Self {
+        Self { vendor: vendor.to_owned(), ..self }
     }
 
     /// The URL as errors show it.
@@ -240,7 +247,7 @@ impl Phase {
 }
 
 async fn send(clients: &Clients, request: HttpRequest, events: &mut VecDeque<LlmEvent>) -> Result<Phase, LlmError> {
-    let (client, HttpRequest { url, headers, body, timeouts, .. }) = prepare(clients, request)?;
+    let (client, HttpRequest { url, headers, body, timeouts, vendor, .. }) = prepare(clients, request)?;
     let sent = timeout(timeouts.header, client.post(url).headers(headers).body(body).send()).await;
     let response = sent
         .map_err(|_| LlmError::retryable(format!("The model's server did not answer within {:?}", timeouts.header)))?
@@ -253,7 +260,7 @@ async fn send(clients: &Clients, request: HttpRequest, events: &mut VecDeque<Llm
     if content_type.starts_with("application/json") {
         // Not a stream: an error with status 200, or a server that does not stream.
         let text = read_text(response, MAX_EVENT, timeouts.idle).await?;
-        let mut decoder = Decoder::default();
+        let mut decoder = Decoder::new(&vendor);
         let decoded = decoder.push(&text)?;
         if decoded.is_empty() {
             return Err(not_a_stream(&text));
@@ -268,7 +275,7 @@ async fn send(clients: &Clients, request: HttpRequest, events: &mut VecDeque<Llm
     Ok(Phase::Body(Box::new(Body {
         response,
         reader: SseDecoder::new(MAX_EVENT),
-        decoder: Decoder::default(),
+        decoder: Decoder::new(&vendor),
         idle: timeouts.idle,
         seen_event: false,
         last_event: Instant::now(),

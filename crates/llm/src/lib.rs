@@ -15,6 +15,7 @@ mod http;
 mod list;
 mod llm;
 pub mod openai;
+pub mod options;
 mod prompt;
 pub mod retry;
 pub mod script;
@@ -23,10 +24,11 @@ mod sse;
 pub use bound::MAX_ANSWER;
 pub use endpoint::{Endpoint, OpenAiChat, Timeouts};
 pub use error::{ErrorClass, LlmError};
-pub use event::{FinishReason, LlmEvent, Usage};
+pub use event::{BlockKind, FinishReason, LlmEvent, Usage};
 pub use fuzz::fuzz_decoder;
 pub use list::MAX_LISTED;
 pub use llm::Llm;
+pub use openai::ChatDialect;
 pub use prompt::{
     AssistantContent, CachedMessage, Content, Length, Prompt, PromptMessage, Settings, ToolResult, ToolSpec,
 };

@@ -61,7 +61,8 @@ pub(crate) fn authorized(chat: &OpenAiChat, more: impl IntoIterator<Item = (Stri
 /// The HTTP request for a chat completion.
 fn chat_request(chat: &OpenAiChat, prompt: &Prompt) -> Result<HttpRequest, LlmError> {
     let headers = authorized(chat, prompt.settings.headers.iter().cloned());
-    let body = serde_json::to_vec(&openai::request(prompt, &chat.model))
+    let body = serde_json::to_vec(&openai::request(prompt, &chat.model, &chat.dialect))
         .map_err(|error| LlmError::invalid(format!("The request cannot be written as JSON: {error}")))?;
     HttpRequest::new(&chat.base_url, "chat/completions", headers, body, chat.timeouts)
+        .map(|request| request.of_vendor(&chat.dialect.vendor))
 }

@@ -1,10 +1,12 @@
 //! What a model is asked, independent of vendors.
 
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use api::{Json, JsonMap, SerializedJson, json_size};
 use serde_json::value::RawValue;
+
+use crate::ChatDialect;
 
 /// One request to a model.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -28,12 +30,14 @@ pub struct Settings {
     pub top_p: Option<f64>,
     /// The maximum length of the answer, in tokens.
     pub max_output: Option<u64>,
-    /// Vendor options, merged into the request body.
+    /// Options of the configuration, in the AI SDK's names or a vendor's own; the wire translates them.
     pub options: JsonMap,
     /// Additional headers for this request; they take precedence over the endpoint's.
     pub headers: Vec<(String, String)>,
     /// The id of the user message being answered; [`crate::Script`] rules may match it.
     pub message_id: Option<String>,
+    /// The id of the conversation, by which some vendors find their cache of it.
+    pub session: Option<String>,
     /// The model's id; [`crate::Script`] rules may match it. Real wires take theirs from the endpoint.
     pub model: Option<String>,
     /// The step of the turn, from 0. Informational: `script` counts the messages itself.
@@ -56,11 +60,15 @@ pub enum PromptMessage {
 #[derive(Debug, Clone)]
 pub struct CachedMessage(Arc<CachedMessageInner>);
 
+/// What a message's wire form depends on besides the message.
+pub(crate) type WireForm = Arc<ChatDialect>;
+
 #[derive(Debug)]
 struct CachedMessageInner {
     message: PromptMessage,
     length: Length,
-    wire: OnceLock<Option<Box<RawValue>>>,
+    /// The wire form that was asked for last, and the form it has.
+    wire: Mutex<Option<(WireForm, Option<Arc<RawValue>>)>>,
 }
 
 /// The length of what a model reads.
@@ -88,16 +96,29 @@ impl CachedMessage {
         self.0.length
     }
 
-    /// The wire form of the message, if it depends on nothing but the message; serialised on first use.
-    pub(crate) fn wire(&self, write: impl FnOnce(&PromptMessage) -> Option<Box<RawValue>>) -> Option<&RawValue> {
-        self.0.wire.get_or_init(|| write(&self.0.message)).as_deref()
+    /// The wire form of the message, if it depends on nothing but the message and `form`; serialised on first use, and
+    /// again when the conversation goes to a model of another form.
+    pub(crate) fn wire(
+        &self,
+        form: &WireForm,
+        write: impl FnOnce(&PromptMessage) -> Option<Box<RawValue>>,
+    ) -> Option<Arc<RawValue>> {
+        let mut kept = self.0.wire.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*kept {
+            Some((known, text)) if Arc::ptr_eq(known, form) || known == form => text.clone(),
+            _ => {
+                let text = write(&self.0.message).map(Arc::from);
+                *kept = Some((form.clone(), text.clone()));
+                text
+            }
+        }
     }
 }
 
 impl From<PromptMessage> for CachedMessage {
     fn from(message: PromptMessage) -> Self {
         let length = message.length();
-        Self(Arc::new(CachedMessageInner { message, length, wire: OnceLock::new() }))
+        Self(Arc::new(CachedMessageInner { message, length, wire: Mutex::default() }))
     }
 }
 
@@ -122,10 +143,18 @@ impl PromptMessage {
             Self::User(content) => content.iter().for_each(|content| length += content.length()),
             Self::Assistant(content) => {
                 for piece in content {
-                    length.text += match piece {
-                        AssistantContent::Text(text) | AssistantContent::Reasoning { text, .. } => text.len(),
-                        AssistantContent::ToolCall { name, input, .. } => name.len() + json_size(input),
+                    let (text, metadata) = match piece {
+                        AssistantContent::Text { text, metadata } | AssistantContent::Reasoning { text, metadata } => {
+                            (text.len(), metadata)
+                        }
+                        AssistantContent::ToolCall { name, input, metadata, .. } => {
+                            (name.len() + json_size(input), metadata)
+                        }
+                        AssistantContent::VendorCall { name, input, output, metadata, .. } => {
+                            (name.len() + json_size(input) + output.len(), metadata)
+                        }
                     };
+                    length.text += text + if metadata.is_empty() { 0 } else { json_size(metadata) };
                 }
             }
             Self::Tool(result) => {
@@ -172,17 +201,23 @@ pub enum Content {
     },
 }
 
-/// A piece of an assistant message.
+/// A piece of an assistant message. `metadata` is what its vendor gave with it and wants back, by vendor; a wire takes
+/// its own and ignores the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AssistantContent {
     /// Text.
-    Text(String),
-    /// Reasoning.
+    Text {
+        /// The text.
+        text: String,
+        /// The vendor's data.
+        metadata: JsonMap,
+    },
+    /// Reasoning; its text is empty if it is encrypted.
     Reasoning {
         /// Its text.
         text: String,
-        /// What the vendor wants back with it (signatures).
-        metadata: Option<JsonMap>,
+        /// The vendor's data, for example a signature.
+        metadata: JsonMap,
     },
     /// A tool call.
     ToolCall {
@@ -192,7 +227,57 @@ pub enum AssistantContent {
         name: String,
         /// The arguments.
         input: Json,
+        /// The vendor's data.
+        metadata: JsonMap,
     },
+    /// A call that the vendor ran itself, with its result. It has no message with a result, and a wire that has no form
+    /// for it leaves it out.
+    VendorCall {
+        /// Its id, unique within the message.
+        id: String,
+        /// The vendor's tool.
+        name: String,
+        /// The arguments.
+        input: Json,
+        /// The result, as people read it.
+        output: String,
+        /// Whether it failed.
+        is_error: bool,
+        /// The vendor's data, from which it goes back verbatim.
+        metadata: JsonMap,
+    },
+}
+
+impl AssistantContent {
+    /// Text without data of a vendor.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into(), metadata: JsonMap::new() }
+    }
+
+    /// Whether it has data that only its vendor understands.
+    pub fn has_vendor_data(&self) -> bool {
+        match self {
+            Self::Text { metadata, .. } | Self::Reasoning { metadata, .. } | Self::ToolCall { metadata, .. } => {
+                !metadata.is_empty()
+            }
+            Self::VendorCall { .. } => true,
+        }
+    }
+
+    /// The same for another vendor; `None` if nothing is left.
+    pub fn without_vendor_data(&self) -> Option<Self> {
+        let none = JsonMap::new;
+        match self {
+            Self::Text { text, .. } if !text.is_empty() => Some(Self::text(text.clone())),
+            Self::Reasoning { text, .. } if !text.is_empty() => {
+                Some(Self::Reasoning { text: text.clone(), metadata: none() })
+            }
+            Self::ToolCall { id, name, input, .. } => {
+                Some(Self::ToolCall { id: id.clone(), name: name.clone(), input: input.clone(), metadata: none() })
+            }
+            Self::Text { .. } | Self::Reasoning { .. } | Self::VendorCall { .. } => None,
+        }
+    }
 }
 
 /// The result of a tool call.

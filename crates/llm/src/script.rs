@@ -33,6 +33,7 @@
 //! | `chunks` | says `w0 w1 …`, this many pieces |
 //! | `text` | says this; `size` characters per piece (12) |
 //! | `chunk_delay_ms` | waits before each piece |
+//! | `blocks` | emits blocks with data of a vendor: `{"type": "reasoning" \| "text", "text": …, "metadata": …}`, and calls `{"type": "tool", "name": …, "input": …, "metadata": …}`; with `output`, `error` or `unfinished: true` the vendor runs the call |
 //! | `hold` | after all of that, waits until this file exists (an absolute path) |
 //! | `malformed` | breaks the stream with a chunk that is not JSON; `retry_after_ms` applies to this and the next two as well |
 //! | `error_chunk` | breaks the stream with this error object |

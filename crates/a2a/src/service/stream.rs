@@ -164,7 +164,8 @@ impl Follower {
             if self.is_done {
                 return None;
             }
-            self.progress.borrow_and_update();
+            // Looked at before the events: an end that comes in between is read with the next ones.
+            let is_over = self.progress.borrow_and_update().state.is_terminal();
             let events = match self.live.events_after(self.position) {
                 Tail::Here(events) => events,
                 Tail::InLog => match self.read_log().await {
@@ -173,7 +174,7 @@ impl Follower {
                 },
             };
             if events.is_empty() {
-                if self.live.state().is_terminal() {
+                if is_over {
                     return None;
                 }
                 if let Err(error) = self.wait().await {

@@ -1,6 +1,7 @@
 //! `trefoil auth`: the keys of model providers, in the file that the configuration reads. A key is typed or piped in, never an
 //! argument, which other users could see.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, IsTerminal as _};
 
 use api::{ApiCredential, Credential};
@@ -29,7 +30,7 @@ pub fn login(invocation: &Invocation, provider: Option<&str>) -> anyhow::Result<
     let provider = match provider {
         Some(provider) => provider.to_owned(),
         None => {
-            let known: Vec<&str> = config::vendors().filter(|vendor| vendor.env.is_some()).map(|v| v.id).collect();
+            let known: Vec<&str> = config::vendors().filter(|vendor| !vendor.env.is_empty()).map(|v| v.id).collect();
             ask(&format!("Provider ({}): ", known.join(", ")), false)?
         }
     };
@@ -63,13 +64,13 @@ struct KeyEntry {
 fn list(invocation: &Invocation, json: bool) -> anyhow::Result<()> {
     let file = config::credentials_file(&invocation.dirs.data);
     let damaged = |why| Failure::new(Exit::Failed, format!("{}: {why}", file.display())).hint("fix or remove the file");
-    let stored = config::credentials(&invocation.dirs.data).map_err(damaged)?;
-    let stored =
-        stored.into_iter().map(|(provider, kind)| KeyEntry { provider, kind, source: file.display().to_string() });
+    let stored = config::credentials(&invocation.env, &invocation.dirs.data).map_err(damaged)?;
+    let source = stored.variable.map_or_else(|| file.display().to_string(), str::to_owned);
+    let stored = stored.kinds.into_iter().map(|(provider, kind)| KeyEntry { provider, kind, source: source.clone() });
     let is_set = |name: &str| invocation.env.get(name).is_some_and(|value| !value.is_empty());
     let variables = config::vendors().filter_map(|vendor| {
-        let variable = vendor.env.filter(|name| is_set(name))?;
-        Some(KeyEntry { provider: vendor.id.to_owned(), kind: "env".to_owned(), source: variable.to_owned() })
+        let variable = vendor.env.iter().find(|name| is_set(name))?;
+        Some(KeyEntry { provider: vendor.id.to_owned(), kind: "env".to_owned(), source: (*variable).to_owned() })
     });
     let entries: Vec<KeyEntry> = stored.chain(variables).collect();
     if json {
@@ -92,10 +93,11 @@ fn list(invocation: &Invocation, json: bool) -> anyhow::Result<()> {
 }
 
 fn logout(invocation: &Invocation, provider: &str) -> anyhow::Result<()> {
-    let known = config::credentials(&invocation.dirs.data).unwrap_or_default();
+    let known = config::credentials(&BTreeMap::new(), &invocation.dirs.data).unwrap_or_default().kinds;
     if known.iter().all(|(id, _)| id != provider.trim_end_matches('/')) {
-        let variable = config::vendors().find(|vendor| vendor.id == provider).and_then(|vendor| vendor.env);
-        let variable = variable.filter(|name| invocation.env.contains_key(*name));
+        let variable = config::vendors().find(|vendor| vendor.id == provider);
+        let variables = variable.map_or(&[][..], |vendor| vendor.env);
+        let variable = variables.iter().chain(&[config::AUTH_CONTENT]).find(|name| invocation.env.contains_key(**name));
         let known: Vec<String> = known.into_iter().map(|(id, _)| id).collect();
         let failure = Failure::unknown("stored key", provider, &known);
         return Err(match variable {

@@ -1,4 +1,5 @@
-//! Stored credentials: `auth.json` in the data directory, in OpenCode's format.
+//! Stored credentials: `auth.json` in the data directory, in OpenCode's format. A variable may take its place, for
+//! machines without a home.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,6 +12,9 @@ use crate::problem::Problem;
 
 /// The maximum size of the file.
 pub const MAX_CREDENTIALS_BYTES: u64 = 1 << 20;
+
+/// The variable whose JSON is used instead of the file.
+pub const AUTH_CONTENT: &str = "OPENCODE_AUTH_CONTENT";
 
 /// Why a credential was not stored.
 #[derive(Debug, thiserror::Error)]
@@ -68,8 +72,8 @@ pub fn set_credential(data: &Path, provider: &str, credential: Option<&Credentia
     files::replace(&path, &text, Access::Owner, Durability::Synced).map_err(failed)
 }
 
-/// All stored strings, whichever credentials they belong to.
-pub(crate) fn secrets(data: &Path) -> Vec<String> {
+/// All stored strings, whichever credentials they belong to; also those of the variable.
+pub(crate) fn secrets(env: &BTreeMap<String, String>, data: &Path) -> Vec<String> {
     fn texts(value: &Json, found: &mut Vec<String>) {
         match value {
             Json::String(text) => found.push(text.clone()),
@@ -80,27 +84,67 @@ pub(crate) fn secrets(data: &Path) -> Vec<String> {
     }
     let mut found = Vec::new();
     read(data).unwrap_or_default().values().for_each(|value| texts(value, &mut found));
+    let content = content(env).and_then(Result::ok).unwrap_or_default();
+    content.values().for_each(|value| texts(value, &mut found));
     found
 }
 
-/// The stored keys by provider. Other credentials cannot be used yet.
-pub(crate) fn keys(data: &Path, problems: &mut Vec<Problem>) -> BTreeMap<String, String> {
-    let stored = read(data).unwrap_or_else(|message| {
-        problems.push(Problem::error(format!("{message}; no stored credential is used")).in_file(&path(data)));
-        JsonMap::new()
-    });
+/// The stored keys by provider. Other credentials cannot be used yet. Like OpenCode, a variable that cannot be read
+/// leaves the file in charge.
+pub(crate) fn keys(
+    env: &BTreeMap<String, String>,
+    data: &Path,
+    problems: &mut Vec<Problem>,
+) -> BTreeMap<String, String> {
+    let from_file = |problems: &mut Vec<Problem>| {
+        read(data).unwrap_or_else(|message| {
+            problems.push(Problem::error(format!("{message}; no stored credential is used")).in_file(&path(data)));
+            JsonMap::new()
+        })
+    };
+    let stored = match content(env) {
+        Some(Ok(content)) => content,
+        Some(Err(message)) => {
+            problems.push(Problem::error(format!("{AUTH_CONTENT}: {message}; it is ignored")));
+            from_file(problems)
+        }
+        None => from_file(problems),
+    };
     let key = |value: Json| match serde_json::from_value(value) {
         Ok(Credential::Api(api)) if !api.key.is_empty() => Some(api.key),
         _ => None,
     };
-    stored.into_iter().filter_map(|(provider, value)| Some((provider, key(value)?))).collect()
+    let id = |provider: String| provider.trim_end_matches('/').to_owned();
+    stored.into_iter().filter_map(|(provider, value)| Some((id(provider), key(value)?))).collect()
 }
 
-/// The providers that have a credential, each with its kind (`api`, `oauth`, …). The error says what is wrong with the
-/// file.
-pub fn credentials(data: &Path) -> Result<Vec<(String, String)>, String> {
+/// Which credentials there are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct StoredCredentials {
+    /// The providers, each with its kind of credential (`api`, `oauth`, …).
+    pub kinds: Vec<(String, String)>,
+    /// The variable, if it takes the place of the file.
+    pub variable: Option<&'static str>,
+}
+
+/// The providers that have a credential. The error says what is wrong with the file.
+pub fn credentials(env: &BTreeMap<String, String>, data: &Path) -> Result<StoredCredentials, String> {
     let kind = |value: &Json| value.get("type").and_then(Json::as_str).unwrap_or("unknown").to_owned();
-    Ok(read(data)?.into_iter().map(|(provider, value)| (provider, kind(&value))).collect())
+    let (stored, variable) = match content(env) {
+        Some(Ok(content)) => (content, Some(AUTH_CONTENT)),
+        _ => (read(data)?, None),
+    };
+    let kinds = stored.into_iter().map(|(provider, value)| (provider, kind(&value))).collect();
+    Ok(StoredCredentials { kinds, variable })
+}
+
+/// The credentials in the variable, if it is set.
+fn content(env: &BTreeMap<String, String>) -> Option<Result<JsonMap, String>> {
+    let text = env.get(AUTH_CONTENT).filter(|text| !text.trim().is_empty())?;
+    if text.len() as u64 > MAX_CREDENTIALS_BYTES {
+        return Some(Err(format!("it is larger than {MAX_CREDENTIALS_BYTES} bytes")));
+    }
+    Some(parse(text))
 }
 
 /// The path of the credentials file.
@@ -111,11 +155,14 @@ pub fn path(data: &Path) -> PathBuf {
 fn read(data: &Path) -> Result<JsonMap, String> {
     match files::read(&path(data), MAX_CREDENTIALS_BYTES).map_err(|problem| problem.message)? {
         None => Ok(JsonMap::new()),
-        // The error omits the text, which may contain a key.
-        Some(text) => serde_json::from_str(&text).map_err(|error| {
-            format!("this is not an object in JSON (line {}, column {})", error.line(), error.column())
-        }),
+        Some(text) => parse(&text),
     }
+}
+
+/// Credentials as JSON. The error omits the text, which may contain a key.
+fn parse(text: &str) -> Result<JsonMap, String> {
+    serde_json::from_str(text)
+        .map_err(|error| format!("this is not an object in JSON (line {}, column {})", error.line(), error.column()))
 }
 
 #[cfg(test)]
@@ -148,7 +195,7 @@ mod tests {
         set_credential(&data, "openai", None).unwrap();
         set_credential(&data, "absent", None).unwrap();
         assert!(stored(&data).get("openai").is_none());
-        let keys = keys(&data, &mut Vec::new());
+        let keys = keys(&BTreeMap::new(), &data, &mut Vec::new());
         assert_eq!(keys, BTreeMap::from([("https://x.y".to_owned(), "sk-2".to_owned())]));
     }
 
@@ -160,8 +207,36 @@ mod tests {
         assert!(error.contains("auth.json") && !error.contains("secret"), "{error}");
         assert_eq!(fs::read_to_string(path(dir.path())).unwrap(), "{sk-secret");
         let mut problems = Vec::new();
-        assert!(keys(dir.path(), &mut problems).is_empty());
+        assert!(keys(&BTreeMap::new(), dir.path(), &mut problems).is_empty());
         assert_eq!(problems.len(), 1);
+    }
+
+    #[test]
+    fn a_variable_takes_the_place_of_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        set_credential(dir.path(), "openai", Some(&api("sk-file"))).unwrap();
+        let with = |content: &str| BTreeMap::from([(AUTH_CONTENT.to_owned(), content.to_owned())]);
+        let read = |content: &str| {
+            let mut problems = Vec::new();
+            (keys(&with(content), dir.path(), &mut problems), problems)
+        };
+        let file = BTreeMap::from([("openai".to_owned(), "sk-file".to_owned())]);
+        let content = r#"{"groq": {"type": "api", "key": "sk-groq"}, "x": {"type": "oauth", "refresh": "secret-r", "access": "secret-a", "expires": 1}}"#;
+        let groq = BTreeMap::from([("groq".to_owned(), "sk-groq".to_owned())]);
+        assert_eq!(read(content), (groq, Vec::new()));
+        assert_eq!(read(" "), (file.clone(), Vec::new()));
+        for broken in ["{sk-secret", "[]"] {
+            let (keys, problems) = read(broken);
+            assert_eq!(keys, file, "the file is used");
+            assert!(problems[0].message.contains(AUTH_CONTENT) && !problems[0].message.contains("sk-"), "{problems:?}");
+        }
+        let known = secrets(&with(content), dir.path());
+        assert!(["sk-file", "sk-groq", "secret-r", "secret-a"].iter().all(|secret| known.iter().any(|k| k == secret)));
+        let listed = |env| credentials(&env, dir.path()).unwrap();
+        assert_eq!(listed(BTreeMap::new()).kinds, [("openai".to_owned(), "api".to_owned())]);
+        assert_eq!((listed(BTreeMap::new()).variable, listed(with(content)).variable), (None, Some(AUTH_CONTENT)));
+        let large = read(&format!("{{{}}}", " ".repeat(2 << 20)));
+        assert!(large.1[0].message.contains("larger"), "{:?}", large.1);
     }
 
     #[test]

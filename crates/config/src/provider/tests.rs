@@ -27,11 +27,12 @@ fn refusal(config: Json, env: &[(&str, &str)], id: &str) -> (String, bool) {
 
 #[test]
 fn every_vendor_without_a_key_says_which_variable_to_set_and_that_variable_connects_it() {
-    for vendor in VENDORS.iter().filter(|vendor| vendor.env.is_some()) {
-        let (id, variable) = (vendor.id, vendor.env.unwrap());
+    let variables = VENDORS.iter().flat_map(|vendor| vendor.env.iter().map(move |variable| (vendor, *variable)));
+    for (vendor, variable) in variables {
+        let id = vendor.id;
         for (config, meant) in [(json!({}), false), (json!({"provider": {id: {"models": {"m": {}}}}}), true)] {
             let (why, wanted) = refusal(config.clone(), &[], id);
-            assert!(why.contains(variable) && why.contains(&format!("trefoil auth login {id}")), "{why}");
+            assert!(why.contains(vendor.env[0]) && why.contains(&format!("trefoil auth login {id}")), "{why}");
             assert_eq!(wanted, meant, "{id}");
             let (entries, problems) = build(config, &[(variable, "sk-1")]);
             assert_eq!(problems, []);

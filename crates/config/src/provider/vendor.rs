@@ -11,8 +11,10 @@ pub struct Vendor {
     pub name: &'static str,
     /// Its base URL.
     pub url: &'static str,
-    /// The environment variable that holds its key; `None` if it needs no key.
-    pub env: Option<&'static str>,
+    /// The environment variables that may hold its key, the usual one first; none if it needs no key.
+    pub env: &'static [&'static str],
+    /// Models that suit an agent, the best first: what a prompt gets that names none.
+    pub(crate) preferred: &'static [&'static str],
 }
 
 /// The vendors whose URL need not be configured.
@@ -35,23 +37,70 @@ pub(crate) const UNSUPPORTED_VENDORS: &[UnsupportedVendor] = &[
     UnsupportedVendor { id: "google", wire: "Gemini", env: &["GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"] },
 ];
 
-const fn vendor(id: &'static str, name: &'static str, url: &'static str, env: Option<&'static str>) -> Vendor {
-    Vendor { id, name, url, env }
+const fn vendor(
+    id: &'static str,
+    name: &'static str,
+    url: &'static str,
+    env: &'static [&'static str],
+    preferred: &'static [&'static str],
+) -> Vendor {
+    Vendor { id, name, url, env, preferred }
 }
 
 /// The vendors whose URL need not be configured.
 pub(crate) const VENDORS: &[Vendor] = &[
-    vendor("openai", "OpenAI", "https://api.openai.com/v1", Some("OPENAI_API_KEY")),
-    vendor("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", Some("OPENROUTER_API_KEY")),
-    vendor("groq", "Groq", "https://api.groq.com/openai/v1", Some("GROQ_API_KEY")),
-    vendor("deepseek", "DeepSeek", "https://api.deepseek.com/v1", Some("DEEPSEEK_API_KEY")),
-    vendor("xai", "xAI", "https://api.x.ai/v1", Some("XAI_API_KEY")),
-    vendor("mistral", "Mistral", "https://api.mistral.ai/v1", Some("MISTRAL_API_KEY")),
-    vendor("cerebras", "Cerebras", "https://api.cerebras.ai/v1", Some("CEREBRAS_API_KEY")),
-    vendor("togetherai", "Together AI", "https://api.together.xyz/v1", Some("TOGETHER_API_KEY")),
-    vendor("ollama", "Ollama", "http://127.0.0.1:11434/v1", None),
-    vendor("lmstudio", "LM Studio", "http://127.0.0.1:1234/v1", None),
+    vendor("openai", "OpenAI", "https://api.openai.com/v1", &["OPENAI_API_KEY"], &[]),
+    vendor(
+        "openrouter",
+        "OpenRouter",
+        "https://openrouter.ai/api/v1",
+        &["OPENROUTER_API_KEY"],
+        &["anthropic/claude-sonnet-4.5", "openai/gpt-5", "anthropic/claude-sonnet-4"],
+    ),
+    vendor(
+        "groq",
+        "Groq",
+        "https://api.groq.com/openai/v1",
+        &["GROQ_API_KEY"],
+        &["openai/gpt-oss-120b", "moonshotai/kimi-k2-instruct-0905", "llama-3.3-70b-versatile"],
+    ),
+    vendor(
+        "deepseek",
+        "DeepSeek",
+        "https://api.deepseek.com/v1",
+        &["DEEPSEEK_API_KEY"],
+        &["deepseek-chat", "deepseek-reasoner"],
+    ),
+    vendor("xai", "xAI", "https://api.x.ai/v1", &["XAI_API_KEY"], &["grok-code-fast-1", "grok-4", "grok-3"]),
+    vendor(
+        "mistral",
+        "Mistral",
+        "https://api.mistral.ai/v1",
+        &["MISTRAL_API_KEY"],
+        &["devstral-medium-latest", "mistral-medium-latest", "mistral-large-latest"],
+    ),
+    vendor(
+        "cerebras",
+        "Cerebras",
+        "https://api.cerebras.ai/v1",
+        &["CEREBRAS_API_KEY"],
+        &["zai-glm-4.6", "gpt-oss-120b", "llama-3.3-70b"],
+    ),
+    vendor(
+        "togetherai",
+        "Together AI",
+        "https://api.together.xyz/v1",
+        &["TOGETHER_API_KEY", "TOGETHER_AI_API_KEY"],
+        &["moonshotai/Kimi-K2-Instruct-0905", "openai/gpt-oss-120b", "deepseek-ai/DeepSeek-V3.1"],
+    ),
+    vendor("ollama", "Ollama", "http://127.0.0.1:11434/v1", &[], &[]),
+    vendor("lmstudio", "LM Studio", "http://127.0.0.1:1234/v1", &[], &[]),
 ];
+
+/// The models of a vendor that suit an agent, the best first.
+pub(crate) fn preferred(id: &str) -> &'static [&'static str] {
+    VENDORS.iter().find(|vendor| vendor.id == id).map_or(&[], |vendor| vendor.preferred)
+}
 
 /// The package that OpenCode users configure for any server that speaks OpenAI chat completions.
 pub(crate) const COMPATIBLE: &str = "@ai-sdk/openai-compatible";

@@ -10,11 +10,12 @@ use api::{
 };
 use config::{LoadedConfig, ProviderEntry, Wire};
 use indexmap::IndexMap;
-use llm::{Endpoint, Llm, OpenAiChat, Timeouts, Usage};
+use llm::{ChatDialect, Endpoint, Llm, OpenAiChat, Timeouts, Usage};
 use store::Store;
 
 use crate::Inner;
 use crate::project::instance::Instance;
+use crate::spending::ledger::DEFAULT_OUTPUT_TOKENS;
 
 /// The provider of scripted models.
 pub(crate) const SCRIPT: &str = "script";
@@ -51,6 +52,8 @@ pub struct Catalog {
     script: Provider,
     /// The model for prompts when nothing else names one.
     fallback: Option<String>,
+    /// How long an answer may be as the environment says it.
+    max_output: Option<u64>,
     /// The models listed by servers without configured models, by provider.
     listings: Mutex<HashMap<String, Listing>>,
     /// Held while servers are asked, so that parallel callers ask once.
@@ -74,6 +77,7 @@ impl Catalog {
             loaded,
             script: script_provider(scripts),
             fallback: env.get(FALLBACK).filter(|model| !model.is_empty()).cloned(),
+            max_output: configured_max_output(env),
             listings: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
         }
@@ -177,6 +181,20 @@ impl Catalog {
         model.map(|model| (model, Some(entry))).ok_or_else(|| self.unknown(wanted))
     }
 
+    /// How long an answer of a model may be, in tokens.
+    pub(crate) fn max_output(&self, model: &Model, options: &api::JsonMap) -> Option<u64> {
+        max_output(model, options, self.max_output)
+    }
+
+    /// Whether a model understands the data that another one's vendor gave with an answer: they are of one provider, and
+    /// the same or of one family.
+    pub(crate) fn is_same_family(&self, answered: &ModelRef, asked: &ModelRef) -> bool {
+        let family = |model: &ModelRef| self.find(model).ok().and_then(|(model, _)| model.family);
+        answered.provider_id == asked.provider_id
+            && (answered.model_id == asked.model_id
+                || family(asked).is_some_and(|asked| !asked.is_empty() && family(answered) == Some(asked)))
+    }
+
     /// The error for a model whose provider is not connected.
     fn unusable_error(&self, wanted: &ModelRef) -> HostError {
         let Some(unusable) = self.loaded.unusable.get(&wanted.provider_id) else { return self.unknown(wanted) };
@@ -203,7 +221,7 @@ impl Catalog {
     }
 
     /// The model for a prompt that names none: the user's script, `model`, the last used, the first configured, the
-    /// only one that servers list, the fallback. A configured model that does not exist is an error: silently using
+    /// only one that servers list or the one that suits best, the fallback. A configured model that does not exist is an error: silently using
     /// another one would surprise.
     pub fn default_model(&self, last: Option<ModelRef>) -> Result<ModelRef, HostError> {
         if self.has_script_file() {
@@ -233,8 +251,16 @@ impl Catalog {
             },
             0 => Err(self.nothing_listed_error()),
             1 => listed.iter().find_map(first).ok_or_else(|| self.no_model_error()),
-            _ => Err(several_models_error(&listed)),
+            _ => self.preferred_model(&listed).ok_or_else(|| several_models_error(&listed)),
         }
+    }
+
+    /// The model of a known vendor that suits an agent, if its server lists one: then a key alone is enough to begin.
+    fn preferred_model(&self, listed: &[Provider]) -> Option<ModelRef> {
+        self.loaded.providers.iter().zip(listed).find_map(|(entry, listed)| {
+            let id = entry.preferred_models().iter().find(|id| listed.models.contains_key(**id))?;
+            Some(ModelRef::new(&listed.id, *id))
+        })
     }
 
     /// The error when no provider is connected.
@@ -306,6 +332,7 @@ pub fn server(entry: &ProviderEntry, model: &str) -> OpenAiChat {
         api_key: entry.api_key.clone(),
         headers: entry.headers.clone(),
         model: model.to_owned(),
+        dialect: Arc::default(),
         timeouts: Timeouts {
             header: entry.timeouts.header.unwrap_or(defaults.header),
             idle: entry.timeouts.chunk.unwrap_or(defaults.idle),
@@ -363,6 +390,12 @@ impl Inner {
         };
         let mut server = server(entry, &model.api.id);
         server.headers.extend(model.headers.clone());
+        let interleaved = &model.capabilities.interleaved;
+        let mut dialect = ChatDialect::of(&entry.provider.id, &model.api.npm, &model.api.id, interleaved);
+        if let Some(wanted) = entry.provider.options.get("setCacheKey").and_then(api::Json::as_bool) {
+            dialect.has_cache_key = wanted;
+        }
+        server.dialect = Arc::new(dialect);
         if !model.api.url.is_empty() {
             server.base_url.clone_from(&model.api.url);
         }
@@ -446,8 +479,68 @@ pub(crate) fn tokens(usage: &Usage) -> Tokens {
     }
 }
 
+/// The variable that sets how long an answer may be.
+const OUTPUT_TOKEN_MAX: &str = "OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX";
+
+/// How long an answer may be as the environment says it, in tokens.
+fn configured_max_output(env: &BTreeMap<String, String>) -> Option<u64> {
+    env.get(OUTPUT_TOKEN_MAX)?.trim().parse().ok().filter(|tokens| *tokens > 0)
+}
+
+/// How long an answer may be, in tokens: as configured, or 32,000, and the thinking that the options grant beside it; at
+/// most the model's own limit. `None` leaves it to a server of which nothing is known: many refuse a limit beyond what
+/// they can do.
+fn max_output(model: &Model, options: &api::JsonMap, configured: Option<u64>) -> Option<u64> {
+    let own = [model.limit.output, model.limit.context].into_iter().find(|limit| *limit > 0);
+    if own.is_none() && configured.is_none() {
+        return None;
+    }
+    let own = own.unwrap_or(u64::MAX);
+    let answer = configured.unwrap_or(DEFAULT_OUTPUT_TOKENS).min(own);
+    let thinking = llm::options::thinking_budget(options).unwrap_or(0);
+    Some(answer.saturating_add(thinking).min(own))
+}
+
 /// The options of a model's variant (reasoning effort), if it has that variant.
 pub(crate) fn variant_options(model: &Model, variant: Option<&str>) -> api::JsonMap {
     let variants: Option<&IndexMap<String, api::JsonMap>> = model.variants.as_ref();
     variant.and_then(|v| variants?.get(v)).cloned().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn answers_are_bounded_by_the_configuration_and_by_the_model() {
+        let model = |context, output| Model { limit: Limit { context, input: None, output }, ..Model::default() };
+        let thinking = |budget: u64| json!({"thinking": {"budgetTokens": budget}}).as_object().unwrap().clone();
+        for (model, budget, configured, most) in [
+            (model(200_000, 64_000), 0, None, Some(32_000)),
+            (model(200_000, 64_000), 16_000, None, Some(48_000)),
+            (model(200_000, 40_000), 16_000, None, Some(40_000)),
+            (model(200_000, 8_000), 0, None, Some(8_000)),
+            (model(200_000, 8_000), 0, Some(50_000), Some(8_000)),
+            (model(200_000, 128_000), 0, Some(50_000), Some(50_000)),
+            (model(200_000, 0), 0, None, Some(32_000)),
+            (model(4_096, 0), 0, None, Some(4_096)),
+            (model(0, 0), 16_000, None, None),
+            (model(0, 0), 0, Some(9), Some(9)),
+            (model(0, 0), u64::MAX, Some(9), Some(u64::MAX)),
+        ] {
+            assert_eq!(
+                max_output(&model, &thinking(budget), configured),
+                most,
+                "{:?} {budget} {configured:?}",
+                model.limit
+            );
+        }
+        let set =
+            |value: &str| configured_max_output(&BTreeMap::from([(OUTPUT_TOKEN_MAX.to_owned(), value.to_owned())]));
+        assert_eq!(
+            [set("64000"), set(" 7 "), set("0"), set("-1"), set("many"), set("")],
+            [Some(64_000), Some(7), None, None, None, None]
+        );
+    }
 }

@@ -10,11 +10,12 @@ use api::{
 use indexmap::IndexMap;
 use store::{Reservation, SessionChange, StoreError};
 
-use super::{PROVIDER_EXECUTED, RemoteRecord};
+use super::RemoteRecord;
 use crate::spending::ledger;
 use crate::turn::Turn;
 use crate::turn::text_writer::{TextWriter, row_interval};
 use crate::turn::tool_call::PROGRESS_INTERVAL;
+use crate::turn::vendor_data::PROVIDER_EXECUTED;
 
 /// The maximum amount of text in one job, in bytes.
 const TEXT_MAX: usize = 4 << 20;

@@ -14,10 +14,12 @@ const BYTES_PER_TOKEN: u64 = 4;
 const MIN_BYTES_PER_TOKEN: u64 = 2;
 /// The approximate maximum number of tokens a vendor counts for an image.
 const PICTURE_TOKENS: u64 = 2_000;
-/// The assumed maximum output of a model whose limit is unknown.
-const DEFAULT_OUTPUT_TOKENS: u64 = 32_000;
+/// How long an answer may be, unless the configuration says otherwise; also the assumed maximum of a model whose limit
+/// is unknown.
+pub(crate) const DEFAULT_OUTPUT_TOKENS: u64 = 32_000;
 /// Options by which a request limits its output.
-const MAX_OUTPUT_OPTIONS: [&str; 3] = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+const MAX_OUTPUT_OPTIONS: [&str; 6] =
+    ["max_tokens", "max_completion_tokens", "max_output_tokens", "maxTokens", "maxCompletionTokens", "maxOutputTokens"];
 
 /// The record namespace of reported usage that waits for the end of its step, by session.
 pub(crate) const REPORTED: &str = "reported";
@@ -98,6 +100,8 @@ impl StreamUsage {
     pub(crate) fn record(&mut self, event: &LlmEvent) {
         *self.bytes.get_or_insert_default() += match event {
             LlmEvent::Text(delta) | LlmEvent::Reasoning(delta) | LlmEvent::ToolInput { delta, .. } => delta.len(),
+            // Encrypted reasoning was paid for as well.
+            LlmEvent::Begin { .. } | LlmEvent::End { .. } => event.size(),
             _ => 0,
         };
         if let LlmEvent::Usage(usage) = event {

@@ -4,11 +4,11 @@
 //! messages are shared by all requests, and anything steps ask about all messages is kept up to date.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use api::{
-    AssistantMessage, IdStamp, Json, Message, MessageId, MessageWithParts, Modalities, Part, SessionId, SubtaskPart,
-    ToolState, UserMessage, json_size,
+    AssistantMessage, IdStamp, Json, Message, MessageId, MessageWithParts, Modalities, ModelRef, Part, SessionId,
+    SubtaskPart, ToolState, UserMessage, json_size,
 };
 use llm::CachedMessage;
 use store::{Store, StoreError};
@@ -54,6 +54,20 @@ struct ConversationEntry {
     messages: Vec<CachedMessage>,
     /// For an answer: its agent and the prompt it answers.
     answer: Option<(String, MessageId)>,
+    /// For an answer with data of its vendor: its model, and the messages for any other.
+    foreign: Option<(ModelRef, OnceLock<Vec<CachedMessage>>)>,
+}
+
+impl ConversationEntry {
+    /// The messages for a model, which `is_own` compares with the one that gave this answer.
+    fn messages_for(&self, is_own: &impl Fn(&ModelRef) -> bool) -> &[CachedMessage] {
+        match &self.foreign {
+            Some((model, plain)) if !is_own(model) => {
+                plain.get_or_init(|| self.messages.iter().filter_map(history::without_vendor_data).collect())
+            }
+            _ => &self.messages,
+        }
+    }
 }
 
 /// The answers to a prompt.
@@ -162,9 +176,14 @@ impl Conversation {
         prompts.iter().filter_map(|id| self.prompt(id)).flat_map(|prompt| &prompt.parts)
     }
 
-    /// The messages for the model, with unsupported files replaced.
-    pub(crate) fn prompt_messages(&self, supported: &Modalities) -> Vec<CachedMessage> {
-        let messages = self.entries.iter().flat_map(|entry| &entry.messages);
+    /// The messages for the model, with unsupported files replaced, and without the data of other vendors. `is_own`:
+    /// whether the model understands the data of another one's answer.
+    pub(crate) fn prompt_messages(
+        &self,
+        supported: &Modalities,
+        is_own: impl Fn(&ModelRef) -> bool,
+    ) -> Vec<CachedMessage> {
+        let messages = self.entries.iter().flat_map(|entry| entry.messages_for(&is_own));
         if self.has_files {
             messages.map(|said| history::fit_modalities(said, supported)).collect()
         } else {
@@ -271,9 +290,11 @@ impl Conversation {
             self.has_files |= history::has_files(said);
         }
         self.bytes += MESSAGE_BYTES;
+        let model = answer.filter(|_| messages.iter().any(history::has_vendor_data));
+        let foreign = model.map(|answer| (ModelRef::new(&answer.provider_id, &answer.model_id), OnceLock::new()));
         let answer = answer.map(|answer| (answer.agent.clone(), answer.parent_id.clone()));
         self.stamp = IdStamp::of(id.as_str()).unwrap_or_default().max(self.stamp);
-        self.entries.push(ConversationEntry { id: id.clone(), messages, answer });
+        self.entries.push(ConversationEntry { id: id.clone(), messages, answer, foreign });
         self.known_ids.insert(id);
     }
 }
@@ -317,13 +338,14 @@ mod tests {
         }
         let supported = Modalities::default();
         let same = |a: &CachedMessage, b: &CachedMessage| std::ptr::eq::<llm::PromptMessage>(&**a, &**b);
-        let (before, after) = (conversation.prompt_messages(&supported), conversation.prompt_messages(&supported));
+        let messages = |conversation: &Conversation| conversation.prompt_messages(&supported, |_| true);
+        let (before, after) = (messages(&conversation), messages(&conversation));
         assert_eq!(before.len(), 200);
         assert!(before.iter().zip(&after).all(|(a, b)| same(a, b)));
         let bytes = conversation.bytes;
         conversation.add(&message(200, 0, None));
         assert_eq!(conversation.bytes - bytes, bytes / 200, "another message costs the same");
-        assert!(same(&conversation.prompt_messages(&supported)[199], &after[199]));
+        assert!(same(&messages(&conversation)[199], &after[199]));
     }
 
     #[test]

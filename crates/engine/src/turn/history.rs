@@ -1,9 +1,10 @@
 //! Converts stored messages to prompt messages for the model.
 
-use api::{FilePart, Message, MessageError, MessageWithParts, Modalities, Part, ReasoningPart, ToolPart, ToolState};
+use api::{FilePart, JsonMap, Message, MessageError, MessageWithParts, Modalities, Part, ToolPart, ToolState};
 use llm::{AssistantContent, CachedMessage, Content, PromptMessage, ToolResult};
 
-use crate::turn::step::IGNORED;
+use crate::remote;
+use crate::turn::vendor_data;
 
 /// Stands for the result of a call without an outcome.
 const NO_OUTCOME: &str = "The call was interrupted; its outcome is unknown.";
@@ -21,13 +22,13 @@ pub(crate) fn prompt_messages(message: &MessageWithParts) -> Vec<CachedMessage> 
             }
         }
         Message::Assistant(info) => {
-            let mut content: Vec<AssistantContent> = message.parts.iter().filter_map(assistant_content).collect();
+            let mut content = assistant_contents(&message.parts);
             if matches!(info.error, Some(MessageError::MessageOutputLengthError(_))) {
                 shorten_runaway(&mut content);
             }
             if !content.is_empty() {
                 messages.push(PromptMessage::Assistant(content));
-                let tools = message.parts.iter().filter_map(Part::as_tool);
+                let tools = message.parts.iter().filter_map(Part::as_tool).filter(|tool| !is_vendor_call(tool));
                 messages.extend(tools.map(|tool| PromptMessage::Tool(tool_result(tool))));
             }
         }
@@ -111,40 +112,121 @@ fn placeholder(content: &Content, supported: &Modalities) -> Option<Content> {
     Some(Content::Text(format!("({name}, {mime}, is left out: this model does not support it)")))
 }
 
+/// The message without what only its vendor understands, for any other; `None` if nothing is left. Messages without such
+/// data stay the same.
+pub(crate) fn without_vendor_data(said: &CachedMessage) -> Option<CachedMessage> {
+    match &**said {
+        PromptMessage::Assistant(content) if content.iter().any(AssistantContent::has_vendor_data) => {
+            let content: Vec<_> = content.iter().filter_map(AssistantContent::without_vendor_data).collect();
+            (!content.is_empty()).then(|| PromptMessage::Assistant(content).into())
+        }
+        _ => Some(said.clone()),
+    }
+}
+
+/// Whether it contains data of its vendor.
+pub(crate) fn has_vendor_data(said: &CachedMessage) -> bool {
+    matches!(&**said, PromptMessage::Assistant(content) if content.iter().any(AssistantContent::has_vendor_data))
+}
+
+/// The pieces of an answer. Parts of one block are joined: its data belongs to all of its text.
+fn assistant_contents(parts: &[Part]) -> Vec<AssistantContent> {
+    let mut contents: Vec<AssistantContent> = Vec::new();
+    let mut goes_on = false;
+    for part in parts {
+        let metadata = match part {
+            Part::Text(text) => text.metadata.as_ref(),
+            Part::Reasoning(text) => text.metadata.as_ref(),
+            _ => None,
+        };
+        let Some(content) = assistant_content(part) else { continue };
+        match (contents.last_mut(), content) {
+            (
+                Some(AssistantContent::Text { text, metadata }),
+                AssistantContent::Text { text: more, metadata: data },
+            )
+            | (
+                Some(AssistantContent::Reasoning { text, metadata }),
+                AssistantContent::Reasoning { text: more, metadata: data },
+            ) if goes_on => {
+                text.push_str(&more);
+                vendor_data::merge(metadata, data);
+            }
+            (_, content) => contents.push(content),
+        }
+        goes_on = vendor_data::is_continued(metadata);
+    }
+    contents
+}
+
 fn assistant_content(part: &Part) -> Option<AssistantContent> {
     match part {
-        Part::Text(text) if text.ignored != Some(true) && !text.text.is_empty() => {
-            Some(AssistantContent::Text(text.text.clone()))
+        Part::Text(text) if text.ignored != Some(true) => {
+            let (text, metadata) = (text.text.clone(), vendor_data::of(text.metadata.as_ref()));
+            (!text.is_empty() || !metadata.is_empty()).then_some(AssistantContent::Text { text, metadata })
         }
-        Part::Reasoning(reasoning) if !reasoning.text.is_empty() && !is_discarded(reasoning) => {
-            Some(AssistantContent::Reasoning { text: reasoning.text.clone(), metadata: reasoning.metadata.clone() })
+        Part::Reasoning(text) if !vendor_data::is_discarded(text.metadata.as_ref()) => {
+            let (text, metadata) = (text.text.clone(), vendor_data::of(text.metadata.as_ref()));
+            (!text.is_empty() || !metadata.is_empty()).then_some(AssistantContent::Reasoning { text, metadata })
         }
+        Part::Tool(tool) if is_vendor_call(tool) => vendor_call(tool),
         Part::Tool(tool) => Some(AssistantContent::ToolCall {
             id: tool.call_id.clone(),
             name: tool.tool.clone(),
             input: tool.state.input().clone(),
+            metadata: vendor_data::of(tool.metadata.as_ref()),
         }),
         _ => None,
     }
+}
+
+/// Whether the model's vendor ran this call itself. Calls of a remote agent have no data: any model reads them as calls
+/// with results.
+fn is_vendor_call(tool: &ToolPart) -> bool {
+    remote::is_provider_executed(tool) && !vendor_data::of(tool.metadata.as_ref()).is_empty()
+}
+
+/// A call that its vendor ran, with its result. `None` if it has none: vendors refuse half of a pair.
+fn vendor_call(tool: &ToolPart) -> Option<AssistantContent> {
+    let is_cut_off = |metadata: Option<&JsonMap>| metadata.is_some_and(|metadata| metadata.contains_key("interrupted"));
+    let (output, is_error) = match &tool.state {
+        ToolState::Completed(done) => (done.output.clone(), false),
+        ToolState::Error(error) if !is_cut_off(error.metadata.as_ref()) => (error.error.clone(), true),
+        ToolState::Error(_) | ToolState::Pending(_) | ToolState::Running(_) => return None,
+    };
+    if vendor_data::is_discarded(tool.metadata.as_ref()) {
+        return None;
+    }
+    Some(AssistantContent::VendorCall {
+        id: tool.call_id.clone(),
+        name: tool.tool.clone(),
+        input: tool.state.input().clone(),
+        output,
+        is_error,
+        metadata: vendor_data::of(tool.metadata.as_ref()),
+    })
 }
 
 /// Keeps the beginning of a runaway answer, and adds a note about the rest.
 fn shorten_runaway(content: &mut Vec<AssistantContent>) {
     let mut left = RUNAWAY_BYTES;
     for piece in content.iter_mut() {
-        if let AssistantContent::Text(text) | AssistantContent::Reasoning { text, .. } = piece {
+        if let AssistantContent::Text { text, metadata } | AssistantContent::Reasoning { text, metadata } = piece {
+            if text.len() > left {
+                // A signature is about the whole text.
+                metadata.clear();
+            }
             text.truncate(text.floor_char_boundary(left));
             left -= text.len();
         }
     }
-    content.retain(|piece| !matches!(piece, AssistantContent::Text(text) | AssistantContent::Reasoning { text, .. } if text.is_empty()));
+    let is_empty = |piece: &AssistantContent| {
+        matches!(piece, AssistantContent::Text { text, metadata } | AssistantContent::Reasoning { text, metadata }
+            if text.is_empty() && metadata.is_empty())
+    };
+    content.retain(|piece| !is_empty(piece));
     let note = "\n\n(This answer went on without end and was cut off; the rest of it is left out here.)";
-    content.push(AssistantContent::Text(note.to_owned()));
-}
-
-/// Whether it comes from a failed attempt.
-fn is_discarded(reasoning: &ReasoningPart) -> bool {
-    reasoning.metadata.as_ref().is_some_and(|metadata| metadata.contains_key(IGNORED))
+    content.push(AssistantContent::text(note));
 }
 
 fn tool_result(tool: &ToolPart) -> ToolResult {
@@ -190,19 +272,79 @@ mod tests {
     #[test]
     fn a_runaway_answer_keeps_its_beginning() {
         let mut content = vec![
-            AssistantContent::Reasoning { text: "é".repeat(RUNAWAY_BYTES / 4), metadata: None },
-            AssistantContent::Text("é".repeat(RUNAWAY_BYTES)),
-            AssistantContent::Text("more".to_owned()),
+            AssistantContent::Reasoning { text: "é".repeat(RUNAWAY_BYTES / 4), metadata: JsonMap::new() },
+            AssistantContent::text("é".repeat(RUNAWAY_BYTES)),
+            AssistantContent::text("more"),
         ];
         shorten_runaway(&mut content);
         let texts: Vec<usize> = content
             .iter()
             .map(|piece| match piece {
-                AssistantContent::Text(text) | AssistantContent::Reasoning { text, .. } => text.len(),
-                AssistantContent::ToolCall { .. } => 0,
+                AssistantContent::Text { text, .. } | AssistantContent::Reasoning { text, .. } => text.len(),
+                AssistantContent::ToolCall { .. } | AssistantContent::VendorCall { .. } => 0,
             })
             .collect();
         assert_eq!(texts[..2], [RUNAWAY_BYTES / 2, RUNAWAY_BYTES / 2]);
         assert_eq!(texts.len(), 3, "and a note about the rest");
+    }
+
+    #[test]
+    fn parts_of_one_block_are_one_piece_with_its_data() {
+        let reasoning = |text: &str, metadata: serde_json::Value| {
+            part(json!({"type": "reasoning", "text": text, "time": {"start": 1}, "metadata": metadata}))
+        };
+        let goes_on = json!({"trefoil": {"continued": true}});
+        let parts = [
+            reasoning("a", goes_on.clone()),
+            reasoning("b", goes_on),
+            reasoning("c", json!({"v": {"sig": 1}})),
+            reasoning("d", json!({"v": {"sig": 2}})),
+            reasoning("", json!({"v": {"redacted": 3}})),
+            reasoning("", json!({})),
+            reasoning("no", json!({"ignored": true, "v": {}})),
+        ];
+        let piece = |text: &str, data: serde_json::Value| AssistantContent::Reasoning {
+            text: text.to_owned(),
+            metadata: data.as_object().unwrap().clone(),
+        };
+        let contents = assistant_contents(&parts);
+        let want = [
+            piece("abc", json!({"v": {"sig": 1}})),
+            piece("d", json!({"v": {"sig": 2}})),
+            piece("", json!({"v": {"redacted": 3}})),
+        ];
+        assert_eq!(contents, want);
+        let said = CachedMessage::from(PromptMessage::Assistant(contents));
+        assert!(has_vendor_data(&said));
+        let plain = PromptMessage::Assistant(vec![piece("abc", json!({})), piece("d", json!({}))]);
+        assert_eq!(without_vendor_data(&said), Some(plain.into()));
+        let only = CachedMessage::from(PromptMessage::Assistant(vec![piece("", json!({"v": {}}))]));
+        assert_eq!(without_vendor_data(&only), None);
+    }
+
+    #[test]
+    fn calls_of_the_vendor_go_back_whole_or_not_at_all() {
+        let call = |metadata: serde_json::Value, state: serde_json::Value| {
+            part(json!({"type": "tool", "callID": "c", "tool": "web_search", "metadata": metadata, "state": state}))
+        };
+        let done = json!({"status": "completed", "input": {"q": 1}, "output": "found", "title": "", "metadata": {}, "time": {"start": 1, "end": 2}});
+        let cut = json!({"status": "error", "input": {}, "error": "gone", "metadata": {"interrupted": true}, "time": {"start": 1, "end": 2}});
+        let running = json!({"status": "running", "input": {}, "time": {"start": 1}});
+        let vendors = json!({"providerExecuted": true, "v": {"raw": {"z": 1, "a": 2}}});
+        let AssistantContent::VendorCall { output, metadata, .. } =
+            assistant_contents(&[call(vendors.clone(), done.clone())]).remove(0)
+        else {
+            panic!("it is the vendor's")
+        };
+        assert_eq!(
+            (output.as_str(), json!(metadata).to_string()),
+            ("found", r#"{"v":{"raw":{"z":1,"a":2}}}"#.to_owned())
+        );
+        for state in [cut, running] {
+            assert_eq!(assistant_contents(&[call(vendors.clone(), state)]), []);
+        }
+        // A remote agent's call has no data: it stays a call with a result.
+        let remote = assistant_contents(&[call(json!({"providerExecuted": true}), done)]);
+        assert!(matches!(&remote[..], [AssistantContent::ToolCall { .. }]), "{remote:?}");
     }
 }

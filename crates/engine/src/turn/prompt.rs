@@ -1,6 +1,6 @@
 //! Builds the request of one step: system prompt, conversation, tools, in an order that suits prompt caches.
 
-use api::{Agent, SessionId, UserMessage};
+use api::{Agent, ModelRef, SessionId, UserMessage};
 use llm::{CachedMessage, Content, Prompt, PromptMessage, Settings, ToolSpec};
 use tools::Registry;
 
@@ -41,13 +41,14 @@ pub(crate) fn session_headers(session: &SessionId, parent: Option<&SessionId>) -
 /// Builds the request.
 pub(crate) fn build(request: &StepRequest<'_>) -> Prompt {
     let StepRequest { instance, agent, target, user, .. } = request;
-    let mut messages = request.conversation.prompt_messages(&target.model.capabilities.input);
+    let is_own = |origin: &ModelRef| instance.catalog.is_same_family(origin, &user.model);
+    let mut messages = request.conversation.prompt_messages(&target.model.capabilities.input, is_own);
     add_reminders(&mut messages, request);
     let tools =
         if request.is_last { structured_output::spec(request.user).into_iter().collect() } else { tool_specs(request) };
     let mut options = target.model.options.clone();
-    options.extend(models::variant_options(&target.model, user.model.variant.as_deref()));
-    options.extend(agent.options.clone());
+    llm::options::overlay(&mut options, models::variant_options(&target.model, user.model.variant.as_deref()));
+    llm::options::overlay(&mut options, agent.options.clone());
     Prompt {
         system: system::blocks(
             instance,
@@ -62,8 +63,9 @@ pub(crate) fn build(request: &StepRequest<'_>) -> Prompt {
         settings: Settings {
             temperature: agent.temperature.filter(|_| target.model.capabilities.temperature),
             top_p: agent.top_p,
-            max_output: Some(target.model.limit.output).filter(|limit| *limit > 0),
+            max_output: instance.catalog.max_output(&target.model, &options),
             options,
+            session: Some(request.session.0.to_string()),
             headers: session_headers(request.session.0, request.session.1),
             message_id: Some(user.id.to_string()),
             model: Some(user.model.to_string()),

@@ -5,17 +5,17 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use api::{
-    AssistantMessage, EventBody, Extra, HostError, Json, Message, MessageError, MessageId, Part, PartHead,
+    AssistantMessage, EventBody, Extra, HostError, Json, JsonMap, Message, MessageError, MessageId, Part, PartHead,
     ProviderAuthData, SessionId, SessionStatus, StepFinishPart, StepStartPart, StructuredOutputData, TextData,
-    ToolError, ToolPart, ToolPending, ToolState, ToolTime, UserMessage,
+    ToolCompleted, ToolError, ToolPart, ToolPending, ToolRunning, ToolState, ToolTime, UserMessage,
 };
 use futures::{FutureExt, Stream, StreamExt};
 use llm::{ErrorClass, FinishReason, LlmError, LlmEvent, Prompt, retry};
+use serde_json::json;
 use store::{Batch, Reservation, StoreError};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::Error;
 use crate::ask::rules::Rules;
 use crate::project::models::{self, ModelTarget};
 use crate::spending::budget::Admission;
@@ -24,10 +24,14 @@ use crate::turn::batch::TurnBatch;
 use crate::turn::prompt::{self, StepRequest};
 use crate::turn::text_writer::TextWriter;
 use crate::turn::tool_call::{CallEnd, ToolCall};
+use crate::turn::vendor_data::{self, PROVIDER_EXECUTED};
 use crate::turn::{Conversation, Turn, structured_output};
+use crate::{Error, remote};
 
 /// Marks reasoning of a failed attempt.
 pub(crate) const IGNORED: &str = "ignored";
+/// The error of a call that the vendor ran without telling its result.
+const NO_VENDOR_RESULT: &str = "The provider ran this call itself, and its answer ended without the result.";
 /// The maximum number of stream events in one commit.
 const BATCHED_EVENTS_MAX: usize = 64;
 /// The maximum number of tool calls in one step.
@@ -331,9 +335,28 @@ impl<'a> Step<'a> {
             match event {
                 LlmEvent::Text(delta) => self.write(&delta, false).await?,
                 LlmEvent::Reasoning(delta) => self.write(&delta, true).await?,
-                LlmEvent::ToolStart { index, id, name } => self.begin_call(index, id, name).await?,
+                LlmEvent::Begin { kind, metadata } => {
+                    self.text.begin_block(self.turn, kind, metadata, &mut self.parts);
+                }
+                LlmEvent::End { metadata } => {
+                    self.text.end_block(self.turn, &self.message.id, metadata, &mut self.parts);
+                }
+                LlmEvent::ToolStart { index, id, name, provider_executed } => {
+                    self.begin_call(index, id, name, provider_executed).await?;
+                }
                 LlmEvent::ToolInput { .. } | LlmEvent::Usage(_) => {}
-                LlmEvent::ToolEnd { index, input } => self.run_call(index, input).await,
+                LlmEvent::ToolEnd { index, input, metadata } => {
+                    let Some(part) = self.unfinished_calls.get_mut(&index) else { continue };
+                    add_metadata(part, metadata);
+                    if remote::is_provider_executed(part) {
+                        self.show_vendor_call(index, &input).await?;
+                    } else {
+                        self.run_call(index, input).await;
+                    }
+                }
+                LlmEvent::ToolResult { index, output, is_error, metadata } => {
+                    self.end_vendor_call(index, output, is_error, metadata).await?;
+                }
                 LlmEvent::Finish(reason) => self.finish = Some(reason),
             }
         }
@@ -378,6 +401,10 @@ impl<'a> Step<'a> {
                 Part::Reasoning(text) => {
                     text.metadata.get_or_insert_default().insert(IGNORED.to_owned(), true.into());
                 }
+                // Only calls that the vendor ran can be here: after one of ours, no attempt is repeated.
+                Part::Tool(tool) => {
+                    tool.metadata.get_or_insert_default().insert(IGNORED.to_owned(), true.into());
+                }
                 _ => continue,
             }
             batch.publish_part(part);
@@ -386,18 +413,62 @@ impl<'a> Step<'a> {
     }
 
     /// Shows a call that the model begins to write.
-    async fn begin_call(&mut self, index: usize, id: String, name: String) -> Result<(), StoreError> {
+    async fn begin_call(
+        &mut self,
+        index: usize,
+        id: String,
+        name: String,
+        provider_executed: bool,
+    ) -> Result<(), StoreError> {
         if self.text.is_reasoning() {
             self.end_text(false);
         }
         let state = ToolState::Pending(ToolPending { input: Json::Object(Default::default()), raw: String::new() });
         let used = id.is_empty() || self.earlier_calls.contains(&id) || !self.call_ids.insert(id.clone());
         let call_id = if used { api::tool_call_id() } else { id };
-        let part = ToolPart { head: self.head(), call_id, tool: name, state, metadata: None, extra: Extra::default() };
+        let mark = || JsonMap::from_iter([(PROVIDER_EXECUTED.to_owned(), true.into())]);
+        let metadata = provider_executed.then(mark);
+        let part = ToolPart { head: self.head(), call_id, tool: name, state, metadata, extra: Extra::default() };
         let mut batch = self.turn.batch();
         batch.publish_part(&Part::Tool(part.clone()));
         self.unfinished_calls.insert(index, part);
         self.commit(batch).await
+    }
+
+    /// Shows a call that the vendor runs itself. It never runs here, and needs no permission: it touches nothing of ours.
+    async fn show_vendor_call(&mut self, index: usize, raw: &str) -> Result<(), StoreError> {
+        let Some(part) = self.unfinished_calls.get_mut(&index) else { return Ok(()) };
+        let input = serde_json::from_str(raw).ok().filter(Json::is_object).unwrap_or_else(|| json!({}));
+        let time = ToolTime { start: api::now(), end: None, compacted: None };
+        part.state = ToolState::Running(ToolRunning { input, title: None, metadata: None, time });
+        let part = Part::Tool(part.clone());
+        let mut batch = self.turn.batch();
+        batch.publish_part(&part);
+        self.commit(batch).await
+    }
+
+    /// Stores the outcome of a call that the vendor ran itself.
+    async fn end_vendor_call(
+        &mut self,
+        index: usize,
+        output: String,
+        is_error: bool,
+        metadata: JsonMap,
+    ) -> Result<(), StoreError> {
+        let is_vendors = self.unfinished_calls.get(&index).is_some_and(remote::is_provider_executed);
+        let Some(mut part) = self.unfinished_calls.remove(&index).filter(|_| is_vendors) else { return Ok(()) };
+        add_metadata(&mut part, metadata);
+        let now = api::now();
+        let time = ToolTime { start: start_of(&part.state).unwrap_or(now), end: Some(now), compacted: None };
+        let input = part.state.input().clone();
+        part.state = if is_error {
+            ToolState::Error(ToolError { input, error: output, metadata: None, time })
+        } else {
+            let (title, metadata) = (String::new(), JsonMap::new());
+            ToolState::Completed(ToolCompleted { input, output, title, metadata, time, attachments: None })
+        };
+        self.push_part(Part::Tool(part));
+        self.turn.flush().await
     }
 
     /// Runs a call that the model has finished writing, in parallel with the rest of the stream. Returns once the call
@@ -506,12 +577,17 @@ impl<'a> Step<'a> {
         }
         let mut batch = self.turn.batch();
         for (_, mut part) in self.unfinished_calls.drain() {
-            let now = api::now();
+            let (now, start) = (api::now(), start_of(&part.state));
+            // Only a call of the vendor can be running here.
+            let (why, interrupted) = match start {
+                Some(_) => (NO_VENDOR_RESULT, Some(JsonMap::from_iter([("interrupted".to_owned(), true.into())]))),
+                None => (why, None),
+            };
             part.state = ToolState::Error(ToolError {
                 input: part.state.input().clone(),
                 error: why.to_owned(),
-                metadata: None,
-                time: ToolTime { start: now, end: Some(now), compacted: None },
+                metadata: interrupted,
+                time: ToolTime { start: start.unwrap_or(now), end: Some(now), compacted: None },
             });
             batch.publish_part(&Part::Tool(part.clone()));
             self.parts.push(Part::Tool(part));
@@ -641,8 +717,10 @@ impl<'a> Step<'a> {
         self.turn.defer(batch.durable());
     }
 
+    /// Whether the model waits for results of ours.
     fn has_tools(&self) -> bool {
-        !self.unfinished_calls.is_empty() || self.parts.iter().any(|part| part.as_tool().is_some())
+        let own = |tool: &ToolPart| !remote::is_provider_executed(tool);
+        self.unfinished_calls.values().any(own) || self.parts.iter().filter_map(Part::as_tool).any(own)
     }
 
     fn head(&self) -> PartHead {
@@ -666,6 +744,18 @@ impl<'a> Step<'a> {
         self.parts.sort_by(|a, b| a.head().map(|h| &h.id).cmp(&b.head().map(|h| &h.id)));
         (self.message, self.parts)
     }
+}
+
+/// Adds what the vendor wants back with a call.
+fn add_metadata(part: &mut ToolPart, metadata: JsonMap) {
+    if !metadata.is_empty() {
+        vendor_data::merge(part.metadata.get_or_insert_default(), metadata);
+    }
+}
+
+/// When a running call started.
+fn start_of(state: &ToolState) -> Option<i64> {
+    if let ToolState::Running(running) = state { Some(running.time.start) } else { None }
 }
 
 /// A number from 0 to 1, so that many clients do not retry in lockstep.

@@ -2,13 +2,17 @@
 //!
 //! Rows and events carry a part as a whole. So a long text is split into parts of [`PART_MAX`] bytes: the model reads
 //! those of one message as one text, and clients show them one after the other.
+//!
+//! A block of the model gets its part with its first text, or at its end if it has only data of its vendor.
 
 use std::time::{Duration, Instant};
 
-use api::{Extra, MessageId, Part, PartHead, PartTime, ReasoningPart, TextPart};
+use api::{Extra, JsonMap, MessageId, Part, PartHead, PartTime, ReasoningPart, TextPart};
+use llm::BlockKind;
 use store::StoreError;
 
 use crate::turn::Turn;
+use crate::turn::vendor_data;
 
 /// The maximum size of one part; longer text continues in another one.
 pub(crate) const PART_MAX: usize = 256 << 10;
@@ -26,19 +30,52 @@ pub(crate) fn row_interval(base: Duration, bytes: usize) -> Duration {
 /// Writes the open text or reasoning part, if there is one.
 pub(crate) struct TextWriter {
     open: Option<Part>,
+    /// The block that the model has begun and not ended.
+    block: Option<Block>,
     saved_at: Instant,
 }
 
 impl Default for TextWriter {
     fn default() -> Self {
-        Self { open: None, saved_at: Instant::now() }
+        Self { open: None, block: None, saved_at: Instant::now() }
     }
+}
+
+/// A block of the model.
+struct Block {
+    kind: BlockKind,
+    /// What its vendor wants back with it, as far as it is known.
+    metadata: JsonMap,
 }
 
 impl TextWriter {
     /// Whether the open part is reasoning.
     pub(crate) fn is_reasoning(&self) -> bool {
         matches!(self.open, Some(Part::Reasoning(_)))
+    }
+
+    /// Begins a block, and ends the part before it.
+    pub(crate) fn begin_block(&mut self, turn: &Turn, kind: BlockKind, metadata: JsonMap, finished: &mut Vec<Part>) {
+        self.close(turn, false, finished);
+        self.block = Some(Block { kind, metadata });
+    }
+
+    /// Ends the block, with what its vendor wants back. Its row goes out with the next commit. A block with neither
+    /// text nor data leaves no part.
+    pub(crate) fn end_block(&mut self, turn: &Turn, message: &MessageId, metadata: JsonMap, finished: &mut Vec<Part>) {
+        let block = self.block.take();
+        let kind = block.as_ref().map(|block| block.kind);
+        let mut data = block.map(|block| block.metadata).unwrap_or_default();
+        vendor_data::merge(&mut data, metadata);
+        if self.open.is_none()
+            && let Some(kind) = kind.filter(|_| !data.is_empty())
+        {
+            self.open = Some(new_part(PartHead::new(&turn.session_id, message), kind == BlockKind::Reasoning));
+        }
+        if let Some(part) = &mut self.open {
+            vendor_data::add(part, data);
+        }
+        self.close(turn, false, finished);
     }
 
     /// Appends text. Parts that this completes, because they are full or of the other kind, go to `finished`; their
@@ -53,7 +90,8 @@ impl TextWriter {
         defer: bool,
         finished: &mut Vec<Part>,
     ) -> Result<(), StoreError> {
-        if self.open.is_some() && self.is_reasoning() != reasoning {
+        let is_other = |block: &Block| (block.kind == BlockKind::Reasoning) != reasoning;
+        if self.block.as_ref().is_some_and(is_other) || (self.open.is_some() && self.is_reasoning() != reasoning) {
             self.close(turn, false, finished);
         }
         let mut rest = delta;
@@ -61,14 +99,18 @@ impl TextWriter {
             let mut room = rest.floor_char_boundary(PART_MAX.saturating_sub(self.bytes()));
             let mut defer = defer;
             if room == 0 && self.open.is_some() {
-                self.close(turn, false, finished);
+                self.end_piece(turn, finished);
                 room = rest.floor_char_boundary(PART_MAX);
                 // A full part is enough for one commit.
                 defer = false;
             }
             let (piece, later) = rest.split_at(room);
             if self.open.is_none() {
-                self.begin(turn, new_part(PartHead::new(&turn.session_id, message), reasoning), defer).await?;
+                let mut part = new_part(PartHead::new(&turn.session_id, message), reasoning);
+                if let Some(block) = &self.block {
+                    vendor_data::add(&mut part, block.metadata.clone());
+                }
+                self.begin(turn, part, defer).await?;
             }
             self.grow(turn, piece).await?;
             rest = later;
@@ -106,9 +148,20 @@ impl TextWriter {
         Ok(())
     }
 
+    /// Ends a full part, whose block goes on in the next one.
+    fn end_piece(&mut self, turn: &Turn, finished: &mut Vec<Part>) {
+        if let Some(part) = &mut self.open {
+            vendor_data::mark_continued(part);
+        }
+        let block = self.block.take();
+        self.close(turn, false, finished);
+        self.block = block;
+    }
+
     /// Ends the open part and moves it to `finished`; its row goes out with the next commit. `discard`: the model must
     /// not see it again.
     pub(crate) fn close(&mut self, turn: &Turn, discard: bool, finished: &mut Vec<Part>) {
+        self.block = None;
         let Some(mut part) = self.open.take() else { return };
         let end = Some(api::now());
         match &mut part {

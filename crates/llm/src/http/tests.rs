@@ -80,7 +80,9 @@ fn prompt() -> Prompt {
 
 async fn ask(chat: OpenAiChat, prompt: Prompt) -> Vec<Result<LlmEvent, LlmError>> {
     let stream = Llm::new("trefoil/test").stream(&Endpoint::OpenAiChat(chat), &prompt);
-    timeout(TEST_TIMEOUT, stream.collect()).await.expect("the stream ends")
+    let frame = |event: &Result<LlmEvent, LlmError>| matches!(event, Ok(LlmEvent::Begin { .. } | LlmEvent::End { .. }));
+    let events = stream.filter(|event| std::future::ready(!frame(event))).collect();
+    timeout(TEST_TIMEOUT, events).await.expect("the stream ends")
 }
 
 async fn failure(base_url: String) -> LlmError {
@@ -270,7 +272,9 @@ async fn dropping_the_stream_closes_the_request() {
     })
     .await;
     let mut stream = Llm::new("t").stream(&Endpoint::OpenAiChat(chat(base)), &prompt());
-    assert_eq!(timeout(TEST_TIMEOUT, stream.next()).await.unwrap(), Some(Ok(text("x"))));
+    let mut next = async || timeout(TEST_TIMEOUT, stream.next()).await.unwrap();
+    assert!(matches!(next().await, Some(Ok(LlmEvent::Begin { .. }))));
+    assert_eq!(next().await, Some(Ok(text("x"))));
     drop(stream);
     // The connection is closed right away, and not by the timeout of the server that holds it.
     timeout(TEST_TIMEOUT / 2, told.recv()).await.expect("the connection is closed").unwrap();
@@ -293,7 +297,7 @@ async fn a_finished_request_leaves_its_connection_for_reuse() {
     let endpoint = Endpoint::OpenAiChat(chat(base));
     for _ in 0..2 {
         let events: Vec<_> = timeout(TEST_TIMEOUT, llm.stream(&endpoint, &prompt()).collect()).await.unwrap();
-        assert_eq!(events.len(), 2);
+        assert_eq!(events.len(), 4);
     }
     let first = told.recv().await.unwrap();
     assert!(first.is_some() && first == told.recv().await.unwrap());

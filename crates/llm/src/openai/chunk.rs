@@ -36,6 +36,8 @@ pub struct Delta {
     pub reasoning_content: Option<Text>,
     /// Another name for the same (OpenRouter, newer vLLM, Groq).
     pub reasoning: Option<Text>,
+    /// Reasoning in pieces that go back as they came (OpenRouter, MiniMax).
+    pub reasoning_details: Option<Details>,
     pub refusal: Option<Text>,
     pub tool_calls: Option<Vec<CallDelta>>,
 }
@@ -45,6 +47,21 @@ pub struct CallDelta {
     pub index: Option<Count>,
     pub id: Option<Text>,
     pub function: Option<FunctionDelta>,
+    /// What a gateway wants back with the call, for example Gemini's signature.
+    pub extra_content: Option<Json>,
+}
+
+/// Details of reasoning; anything but a list counts as none.
+#[derive(Debug, Default)]
+pub struct Details(pub Vec<Json>);
+
+impl<'de> Deserialize<'de> for Details {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match Json::deserialize(deserializer)? {
+            Json::Array(list) => Self(list),
+            _ => Self::default(),
+        })
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

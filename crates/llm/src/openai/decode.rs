@@ -1,9 +1,12 @@
 //! Decodes an answer: one payload in, events out. Pure.
 
+use api::{Json, JsonMap, json_size};
+
 use crate::bound::MAX_ANSWER;
 use crate::error::bounded;
 use crate::openai::chunk::{CallDelta, Choice, Chunk, Delta, Text, usage};
-use crate::{FinishReason, LlmError, LlmEvent, Usage, classify};
+use crate::openai::details::Details;
+use crate::{BlockKind, FinishReason, LlmError, LlmEvent, Usage, classify};
 
 /// The maximum number of calls in one answer.
 const MAX_CALLS: usize = 256;
@@ -11,10 +14,19 @@ const MAX_CALLS: usize = 256;
 const MAX_NAME: usize = 256;
 /// The maximum length of a call id, in bytes. Some gateways hide whole signatures in it.
 const MAX_ID: usize = 64 * 1024;
+/// The field of a call with what a gateway wants back with it, and its name below the vendor's on the part.
+pub const EXTRA_CONTENT: &str = "extra_content";
 
 /// Decodes one answer. Push each payload, then call [`Decoder::finish`] once.
 #[derive(Debug, Default)]
 pub struct Decoder {
+    /// Under which name the server's data is kept.
+    vendor: String,
+    /// The open block.
+    block: Option<BlockKind>,
+    details: Details,
+    /// The total size of the data. Not all of it was emitted: details wait for the end of their block.
+    data_bytes: usize,
     calls: Vec<PendingCall>,
     /// The total size of the arguments. Not all of it was emitted: a call may have no name yet.
     argument_bytes: usize,
@@ -35,8 +47,19 @@ struct PendingCall {
     name: Option<String>,
     arguments: String,
     scanner: ArgumentScanner,
+    /// What the server wants back with it.
+    extra: Option<Json>,
     /// Its end was emitted.
     ended: bool,
+}
+
+impl PendingCall {
+    /// What goes back with it, as data of a vendor.
+    fn metadata(&mut self, vendor: &str) -> JsonMap {
+        let extra = self.extra.take().map(|extra| (EXTRA_CONTENT.to_owned(), extra));
+        let extra = extra.map(|extra| (vendor.to_owned(), Json::Object(JsonMap::from_iter([extra]))));
+        extra.into_iter().collect()
+    }
 }
 
 /// Scans arguments as they arrive, to detect when the object is complete. Looks at each byte once.
@@ -70,6 +93,11 @@ impl ArgumentScanner {
 }
 
 impl Decoder {
+    /// A decoder of an answer whose data is kept under this name.
+    pub fn new(vendor: &str) -> Self {
+        Self { vendor: vendor.to_owned(), ..Self::default() }
+    }
+
     /// Takes one `data` payload of the stream.
     pub fn push(&mut self, data: &str) -> Result<Vec<LlmEvent>, LlmError> {
         let data = data.trim();
@@ -125,6 +153,7 @@ impl Decoder {
         self.done = true;
         let mut events = Vec::new();
         self.end_calls(&mut events);
+        self.end_block(&mut events);
         events.extend(self.usage.take().map(LlmEvent::Usage));
         events.push(LlmEvent::Finish(match self.finish {
             // Some servers say "stop" although they called tools; the loop must continue anyway.
@@ -137,20 +166,66 @@ impl Decoder {
 
     fn delta(&mut self, delta: Delta, events: &mut Vec<LlmEvent>) -> Result<(), LlmError> {
         let text = |text: Option<Text>| text.map(|text| text.0).filter(|text| !text.is_empty());
-        // Servers that are renaming the field send both, with the same text.
-        if let Some(reasoning) = text(delta.reasoning_content).or_else(|| text(delta.reasoning)) {
+        let mut detailed = String::new();
+        for piece in delta.reasoning_details.unwrap_or_default().0 {
+            self.count_data(&piece)?;
+            detailed += &self.details.push(piece).ok_or_else(LlmError::too_long)?;
+        }
+        // Servers that are renaming the field send both, with the same text; that of details is the same once more.
+        let reasoning = text(delta.reasoning_content).or_else(|| text(delta.reasoning));
+        if let Some(reasoning) = reasoning.or(Some(detailed)).filter(|text| !text.is_empty()) {
+            self.enter(BlockKind::Reasoning, events);
             events.push(LlmEvent::Reasoning(reasoning));
         }
-        events.extend([delta.content, delta.refusal].into_iter().filter_map(text).map(LlmEvent::Text));
+        for text in [delta.content, delta.refusal].into_iter().filter_map(text) {
+            self.enter(BlockKind::Text, events);
+            events.push(LlmEvent::Text(text));
+        }
         for call in delta.tool_calls.into_iter().flatten() {
             self.call(call, events)?;
         }
         Ok(())
     }
 
+    /// Begins a block, unless one of its kind is open.
+    fn enter(&mut self, kind: BlockKind, events: &mut Vec<LlmEvent>) {
+        if self.block != Some(kind) {
+            match (kind, self.block) {
+                // Details that wait belong to the reasoning that begins.
+                (BlockKind::Reasoning, Some(_)) => events.push(LlmEvent::end()),
+                (BlockKind::Reasoning, None) => {}
+                (BlockKind::Text, _) => self.end_block(events),
+            }
+            self.block = Some(kind);
+            events.push(LlmEvent::begin(kind));
+        }
+    }
+
+    /// Ends the open block. Details belong to reasoning; those that came without any get a block without text.
+    fn end_block(&mut self, events: &mut Vec<LlmEvent>) {
+        let details = self.details.take(&self.vendor);
+        match self.block.take() {
+            Some(BlockKind::Reasoning) => return events.push(LlmEvent::End { metadata: details }),
+            Some(BlockKind::Text) => events.push(LlmEvent::end()),
+            None => {}
+        }
+        if !details.is_empty() {
+            events.extend([LlmEvent::begin(BlockKind::Reasoning), LlmEvent::End { metadata: details }]);
+        }
+    }
+
+    fn count_data(&mut self, data: &Json) -> Result<(), LlmError> {
+        self.data_bytes += json_size(data);
+        if self.data_bytes > MAX_ANSWER { Err(LlmError::too_long()) } else { Ok(()) }
+    }
+
     fn call(&mut self, delta: CallDelta, events: &mut Vec<LlmEvent>) -> Result<(), LlmError> {
         if self.ended {
             return Ok(());
+        }
+        // Reasoning ends where a call begins; text may go on after it.
+        if self.block != Some(BlockKind::Text) && (self.block.is_some() || !self.details.is_empty()) {
+            self.end_block(events);
         }
         let number = delta.index.map(|index| index.0);
         let id = delta.id.map(|id| id.0).unwrap_or_default();
@@ -165,12 +240,16 @@ impl Decoder {
         if self.argument_bytes > MAX_ANSWER {
             return Err(LlmError::too_long());
         }
+        if let Some(extra) = &delta.extra_content {
+            self.count_data(extra)?;
+        }
         let Some(call) = self.calls.get_mut(index) else { return Ok(()) };
+        call.extra = delta.extra_content.filter(|extra| !extra.is_null()).or(call.extra.take());
         call.arguments.push_str(&arguments);
         match (&call.name, name) {
             (None, Some(name)) => {
                 let name = bounded(name, MAX_NAME);
-                events.push(LlmEvent::ToolStart { index, id: call.id.clone(), name: name.clone() });
+                events.push(start(index, &call.id, name.clone()));
                 call.name = Some(name);
                 // What arrived before the name.
                 if !call.arguments.is_empty() {
@@ -186,7 +265,8 @@ impl Decoder {
         let whole = call.scanner.push(&arguments);
         if whole && !call.ended && call.name.is_some() && is_json(&call.arguments) {
             call.ended = true;
-            events.push(LlmEvent::ToolEnd { index, input: call.arguments.clone() });
+            let metadata = call.metadata(&self.vendor);
+            events.push(LlmEvent::ToolEnd { index, input: call.arguments.clone(), metadata });
         }
         Ok(())
     }
@@ -230,16 +310,22 @@ impl Decoder {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
+        let vendor = &self.vendor;
         for (index, call) in self.calls.iter_mut().enumerate().filter(|(_, call)| !call.ended) {
             if call.name.is_none() {
-                events.push(LlmEvent::ToolStart { index, id: call.id.clone(), name: String::new() });
+                events.push(start(index, &call.id, String::new()));
                 if !call.arguments.is_empty() {
                     events.push(LlmEvent::ToolInput { index, delta: call.arguments.clone() });
                 }
             }
-            events.push(LlmEvent::ToolEnd { index, input: std::mem::take(&mut call.arguments) });
+            let (metadata, input) = (call.metadata(vendor), std::mem::take(&mut call.arguments));
+            events.push(LlmEvent::ToolEnd { index, input, metadata });
         }
     }
+}
+
+fn start(index: usize, id: &str, name: String) -> LlmEvent {
+    LlmEvent::ToolStart { index, id: id.to_owned(), name, provider_executed: false }
 }
 
 /// Interprets the vendor's reason for the end of an answer.

@@ -8,9 +8,9 @@ use futures::stream::{self, Stream};
 use serde_json::json;
 
 use super::Step;
-use super::step::MAX_DELAY;
+use super::step::{Block, MAX_DELAY};
 use crate::openai::{Decoder, finish_reason, usage};
-use crate::{FinishReason, LlmError, LlmEvent, classify};
+use crate::{BlockKind, FinishReason, LlmError, LlmEvent, classify};
 
 /// Characters per piece of text.
 const PIECE_CHARS: usize = 12;
@@ -43,8 +43,12 @@ pub fn plan(step: &Step, failing: bool, call_prefix: &str) -> Vec<Action> {
         return plan.actions;
     }
     let size = step.size.unwrap_or(PIECE_CHARS);
-    for piece in pieces(&step.reasoning, size) {
-        plan.event(LlmEvent::Reasoning(piece));
+    if !step.reasoning.is_empty() {
+        plan.block(BlockKind::Reasoning, &step.reasoning, size, JsonMap::new());
+    }
+    let speaks = step.chunks > 0 || !step.text.is_empty();
+    if speaks {
+        plan.actions.push(Action::Event(LlmEvent::begin(BlockKind::Text)));
     }
     for number in 0..step.chunks {
         plan.event(LlmEvent::Text(format!("w{number} ")));
@@ -52,6 +56,7 @@ pub fn plan(step: &Step, failing: bool, call_prefix: &str) -> Vec<Action> {
     for piece in pieces(&step.text, size) {
         plan.event(LlmEvent::Text(piece));
     }
+    let written = blocks(step, call_prefix, size, &mut plan);
     plan.until(step.hold.as_deref());
     let broken =
         if step.malformed { Some(BROKEN_CHUNK.to_owned()) } else { step.error_chunk.as_ref().map(Json::to_string) };
@@ -69,20 +74,38 @@ pub fn plan(step: &Step, failing: bool, call_prefix: &str) -> Vec<Action> {
         plan.actions.push(Action::Event(LlmEvent::Finish(FinishReason::Unknown)));
         return plan.actions;
     }
-    calls(step, call_prefix, &mut plan);
+    for (index, call) in (written..).zip(&step.tools) {
+        let input = step.raw_args.clone().unwrap_or_else(|| call.arguments());
+        plan.call(index, call_prefix, call.name(), input, false, JsonMap::new());
+    }
+    if speaks && step.blocks.is_empty() {
+        plan.actions.push(Action::Event(LlmEvent::end()));
+    }
     end(step, &mut plan);
     plan.actions
 }
 
-fn calls(step: &Step, prefix: &str, plan: &mut Plan) {
-    for (index, call) in step.tools.iter().enumerate() {
-        let input = step.raw_args.clone().unwrap_or_else(|| call.arguments());
-        plan.event(LlmEvent::ToolStart { index, id: format!("{prefix}_{index}"), name: call.name().to_owned() });
-        for delta in pieces(&input, input.chars().count().div_ceil(ARGUMENT_PIECES)) {
-            plan.event(LlmEvent::ToolInput { index, delta });
+/// Plans the blocks with data. Returns how many calls are among them.
+fn blocks(step: &Step, prefix: &str, size: usize, plan: &mut Plan) -> usize {
+    let mut index = 0;
+    for block in &step.blocks {
+        match block {
+            Block::Text { text, metadata } => plan.block(BlockKind::Text, text, size, metadata.clone()),
+            Block::Reasoning { text, metadata } => plan.block(BlockKind::Reasoning, text, size, metadata.clone()),
+            Block::Tool { name, input, output, error, unfinished, metadata } => {
+                let result =
+                    output.as_ref().map(|output| (output, false)).or(error.as_ref().map(|error| (error, true)));
+                let executed = result.is_some() || *unfinished;
+                plan.call(index, prefix, name, Json::Object(input.clone()).to_string(), executed, metadata.clone());
+                if let Some((output, is_error)) = result {
+                    let (output, metadata) = (output.clone(), JsonMap::new());
+                    plan.event(LlmEvent::ToolResult { index, output, is_error, metadata });
+                }
+                index += 1;
+            }
         }
-        plan.actions.push(Action::Event(LlmEvent::ToolEnd { index, input }));
     }
+    index
 }
 
 fn end(step: &Step, plan: &mut Plan) {
@@ -98,7 +121,7 @@ fn end(step: &Step, plan: &mut Plan) {
     plan.actions.push(Action::Event(LlmEvent::Usage(tokens)));
     let reason = match &step.finish {
         Some(word) => finish_reason(word),
-        None if step.tools.is_empty() => FinishReason::Stop,
+        None if step.tools.is_empty() && !step.blocks.iter().any(Block::is_own_call) => FinishReason::Stop,
         None => FinishReason::ToolCalls,
     };
     plan.actions.push(Action::Event(LlmEvent::Finish(reason)));
@@ -133,6 +156,23 @@ impl Plan {
             self.actions.push(Action::Wait(self.pause));
         }
         self.actions.push(Action::Event(event));
+    }
+
+    fn block(&mut self, kind: BlockKind, text: &str, size: usize, metadata: JsonMap) {
+        self.actions.push(Action::Event(LlmEvent::begin(kind)));
+        for piece in pieces(text, size) {
+            self.event(if kind == BlockKind::Text { LlmEvent::Text(piece) } else { LlmEvent::Reasoning(piece) });
+        }
+        self.actions.push(Action::Event(LlmEvent::End { metadata }));
+    }
+
+    fn call(&mut self, index: usize, prefix: &str, name: &str, input: String, executed: bool, metadata: JsonMap) {
+        let (id, name) = (format!("{prefix}_{index}"), name.to_owned());
+        self.event(LlmEvent::ToolStart { index, id, name, provider_executed: executed });
+        for delta in pieces(&input, input.chars().count().div_ceil(ARGUMENT_PIECES)) {
+            self.event(LlmEvent::ToolInput { index, delta });
+        }
+        self.actions.push(Action::Event(LlmEvent::ToolEnd { index, input, metadata }));
     }
 
     fn until(&mut self, file: Option<&Path>) {

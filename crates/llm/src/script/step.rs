@@ -38,10 +38,49 @@ pub struct Step {
     pub silence_ms: Option<u64>,
     #[serde(deserialize_with = "truthy")]
     pub drop: bool,
+    pub blocks: Vec<Block>,
     pub tools: Vec<ScriptedCall>,
     pub raw_args: Option<String>,
     pub usage: JsonMap,
     pub finish: Option<String>,
+}
+
+/// A block with what its vendor wants back.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Block {
+    Text {
+        #[serde(default)]
+        text: String,
+        #[serde(default)]
+        metadata: JsonMap,
+    },
+    Reasoning {
+        #[serde(default)]
+        text: String,
+        #[serde(default)]
+        metadata: JsonMap,
+    },
+    /// A call; with an output or an error, the vendor has run it.
+    Tool {
+        name: String,
+        #[serde(default)]
+        input: JsonMap,
+        output: Option<String>,
+        error: Option<String>,
+        /// The vendor runs it, but its result never comes.
+        #[serde(default)]
+        unfinished: bool,
+        #[serde(default)]
+        metadata: JsonMap,
+    },
+}
+
+impl Block {
+    /// Whether it is a call that waits for its result.
+    pub fn is_own_call(&self) -> bool {
+        matches!(self, Self::Tool { output: None, error: None, unfinished: false, .. })
+    }
 }
 
 /// A tool call.

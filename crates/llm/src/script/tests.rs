@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use api::Json;
+use api::{Json, JsonMap};
 use serde_json::json;
 
 use super::*;
@@ -24,7 +24,22 @@ fn actions(script: &Script, prompt: &Prompt) -> Vec<Action> {
     let turn = Turn::of(prompt);
     let step = script.choose(prompt, &turn).unwrap();
     let failing = step.fails() && script.still_failing(&step, &turn);
-    play::plan(&step, failing, &turn.call_prefix())
+    let mut plan = play::plan(&step, failing, &turn.call_prefix());
+    plan.retain(|action| !matches!(action, Action::Event(event) if is_frame(event)));
+    plan
+}
+
+/// Whether it only says where a block without data begins or ends.
+fn is_frame(event: &LlmEvent) -> bool {
+    matches!(event, LlmEvent::Begin { metadata, .. } | LlmEvent::End { metadata } if metadata.is_empty())
+}
+
+/// What a script says besides these.
+fn spoken(
+    stream: impl futures::Stream<Item = Result<LlmEvent, LlmError>> + Send + 'static,
+) -> futures::stream::BoxStream<'static, Result<LlmEvent, LlmError>> {
+    use futures::StreamExt;
+    stream.filter(|event| std::future::ready(!event.as_ref().is_ok_and(is_frame))).boxed()
 }
 
 fn said(actions: &[Action]) -> String {
@@ -47,7 +62,7 @@ fn inline(steps: &Json) -> Vec<Action> {
 }
 
 fn answer(prompt: &mut Prompt, text: &str) {
-    prompt.messages.push(PromptMessage::Assistant(vec![AssistantContent::Text(text.into())]).into());
+    prompt.messages.push(PromptMessage::Assistant(vec![AssistantContent::text(text)]).into());
 }
 
 #[test]
@@ -113,8 +128,12 @@ fn an_inline_script_plays_text_reasoning_and_calls() {
             other => panic!("{other:?}"),
         })
         .collect();
-    let start =
-        |index, name: &str| LlmEvent::ToolStart { index, id: format!("call_msg_1_0_{index}"), name: name.into() };
+    let start = |index, name: &str| LlmEvent::ToolStart {
+        index,
+        id: format!("call_msg_1_0_{index}"),
+        name: name.into(),
+        provider_executed: false,
+    };
     let input = |index, delta: &str| LlmEvent::ToolInput { index, delta: delta.into() };
     assert_eq!(
         events,
@@ -127,12 +146,12 @@ fn an_inline_script_plays_text_reasoning_and_calls() {
             input(0, "{\"comm"),
             input(0, "and\":\""),
             input(0, "ls\"}"),
-            LlmEvent::ToolEnd { index: 0, input: "{\"command\":\"ls\"}".into() },
+            LlmEvent::ToolEnd { index: 0, input: "{\"command\":\"ls\"}".into(), metadata: JsonMap::new() },
             start(1, "x"),
             input(1, "{"),
             input(1, "n"),
             input(1, "o"),
-            LlmEvent::ToolEnd { index: 1, input: "{no".into() },
+            LlmEvent::ToolEnd { index: 1, input: "{no".into(), metadata: JsonMap::new() },
             LlmEvent::Usage(Usage {
                 input: 90,
                 output: 15,
@@ -144,6 +163,52 @@ fn an_inline_script_plays_text_reasoning_and_calls() {
             LlmEvent::Finish(FinishReason::ToolCalls),
         ]
     );
+}
+
+#[test]
+fn blocks_have_data_of_their_vendor() {
+    let data = |name: &str| json!({"v": {"sig": name}}).as_object().unwrap().clone();
+    let plan = play::plan(
+        &serde_json::from_value(json!({"text": "hi", "blocks": [
+            {"type": "reasoning", "metadata": {"v": {"sig": "r"}}},
+            {"type": "tool", "name": "web_search", "input": {"q": 1}, "output": "found", "metadata": {"v": {"sig": "c"}}},
+            {"type": "text", "text": "so", "metadata": {"v": {"sig": "t"}}},
+        ], "tools": [["bash", {}]]}))
+        .unwrap(),
+        false,
+        "p",
+    );
+    let mut events: Vec<LlmEvent> = plan
+        .into_iter()
+        .map(|action| if let Action::Event(event) = action { event } else { panic!("{action:?}") })
+        .filter(|event| !matches!(event, LlmEvent::ToolInput { .. } | LlmEvent::Usage(_)))
+        .collect();
+    assert_eq!(events.pop(), Some(LlmEvent::Finish(FinishReason::ToolCalls)));
+    let begin = LlmEvent::begin;
+    let start = |index: usize, name: &str, provider_executed| LlmEvent::ToolStart {
+        index,
+        id: format!("p_{index}"),
+        name: name.into(),
+        provider_executed,
+    };
+    assert_eq!(
+        events,
+        [
+            begin(crate::BlockKind::Text),
+            LlmEvent::Text("hi".into()),
+            begin(crate::BlockKind::Reasoning),
+            LlmEvent::End { metadata: data("r") },
+            start(0, "web_search", true),
+            LlmEvent::ToolEnd { index: 0, input: "{\"q\":1}".into(), metadata: data("c") },
+            LlmEvent::ToolResult { index: 0, output: "found".into(), is_error: false, metadata: JsonMap::new() },
+            begin(crate::BlockKind::Text),
+            LlmEvent::Text("so".into()),
+            LlmEvent::End { metadata: data("t") },
+            start(1, "bash", false),
+            LlmEvent::ToolEnd { index: 1, input: "{}".into(), metadata: JsonMap::new() },
+        ]
+    );
+    assert!(serde_json::from_value::<Step>(json!({"blocks": [{"type": "odd"}]})).is_err());
 }
 
 #[test]
@@ -244,12 +309,17 @@ fn demo(tools: &[&str], tool: impl Fn(&str, &Json) -> (String, bool)) -> (Vec<(S
         for action in plan {
             match action {
                 Action::Event(LlmEvent::ToolStart { id, name, .. }) => names.push((id, name)),
-                Action::Event(LlmEvent::ToolEnd { index, input }) => {
+                Action::Event(LlmEvent::ToolEnd { index, input, .. }) => {
                     let (id, name) = names[index].clone();
                     let input: Json = serde_json::from_str(&input).unwrap();
                     let (output, is_error) = tool(&name, &input);
                     used.push((name.clone(), input.clone()));
-                    calls.push(AssistantContent::ToolCall { id: id.clone(), name: name.clone(), input });
+                    calls.push(AssistantContent::ToolCall {
+                        id: id.clone(),
+                        name: name.clone(),
+                        input,
+                        metadata: JsonMap::new(),
+                    });
                     results.push(PromptMessage::Tool(ToolResult {
                         id,
                         name,
@@ -355,9 +425,9 @@ async fn a_stream_performs_the_plan() {
     let endpoint = crate::Endpoint::Script(std::sync::Arc::new(Script::demo()));
     let prompt =
         prompt("SCRIPT: [{\"delay_ms\": 1, \"text\": \"hi\", \"http_error\": 500, \"fail_times\": 1}]", &["bash"]);
-    let first: Vec<_> = llm.stream(&endpoint, &prompt).collect().await;
+    let first: Vec<_> = spoken(llm.stream(&endpoint, &prompt)).collect().await;
     assert!(matches!(first.as_slice(), [Err(LlmError { status: Some(500), .. })]), "{first:?}");
-    let second: Vec<_> = llm.stream(&endpoint, &prompt).collect().await;
+    let second: Vec<_> = spoken(llm.stream(&endpoint, &prompt)).collect().await;
     assert_eq!(second[0], Ok(LlmEvent::Text("hi".into())));
     assert_eq!(second.last(), Some(&Ok(LlmEvent::Finish(FinishReason::Stop))));
 }
@@ -368,7 +438,7 @@ async fn a_stream_waits_for_files() {
     let folder = tempfile::tempdir().unwrap();
     let (after, hold) = (folder.path().join("after"), folder.path().join("hold"));
     let step = json!([{"after": after, "text": "hi", "hold": hold, "usage": {}}]);
-    let mut stream = Box::pin(Script::demo().stream(&prompt(&format!("SCRIPT: {step}"), &["bash"])));
+    let mut stream = spoken(Script::demo().stream(&prompt(&format!("SCRIPT: {step}"), &["bash"])));
     assert_eq!(stream.next().now_or_never(), None, "it waits for the first file");
     std::fs::write(&after, "").unwrap();
     assert_eq!(stream.next().await, Some(Ok(LlmEvent::Text("hi".into()))));
@@ -383,7 +453,7 @@ async fn a_stream_that_waits_for_a_file_can_be_dropped() {
     use futures::StreamExt;
     let folder = tempfile::tempdir().unwrap();
     let step = json!([{"text": "hi", "hold": folder.path().join("never")}]);
-    let mut stream = Box::pin(Script::demo().stream(&prompt(&format!("SCRIPT: {step}"), &["bash"])));
+    let mut stream = spoken(Script::demo().stream(&prompt(&format!("SCRIPT: {step}"), &["bash"])));
     assert_eq!(stream.next().await, Some(Ok(LlmEvent::Text("hi".into()))));
     let (told, dropped) = tokio::sync::oneshot::channel::<()>();
     let waits = tokio::spawn(async move {

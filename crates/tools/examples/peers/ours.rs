@@ -22,6 +22,7 @@ pub async fn run(tool: &str, case: &Case) -> Outcome {
         session: SessionId::new(),
         message: MessageId::new(),
         call_id: "call".into(),
+        traceparent: None,
         agent: "build".into(),
         directory: directory.clone(),
         worktree: directory,

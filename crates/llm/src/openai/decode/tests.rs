@@ -2,8 +2,19 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::json;
 
+/// The events besides begins and ends of blocks without data.
 fn decode(payloads: &[serde_json::Value]) -> Result<Vec<LlmEvent>, LlmError> {
-    let mut decoder = Decoder::default();
+    let mut events = decode_all(payloads)?;
+    events.retain(|event| !is_frame(event));
+    Ok(events)
+}
+
+fn is_frame(event: &LlmEvent) -> bool {
+    matches!(event, LlmEvent::Begin { metadata, .. } | LlmEvent::End { metadata } if metadata.is_empty())
+}
+
+fn decode_all(payloads: &[serde_json::Value]) -> Result<Vec<LlmEvent>, LlmError> {
+    let mut decoder = Decoder::new("v");
     let mut events = Vec::new();
     for payload in payloads {
         events.extend(decoder.push(&payload.to_string())?);
@@ -25,12 +36,12 @@ fn calls(payloads: &[serde_json::Value]) -> Vec<(String, String, String)> {
     let mut out = Vec::new();
     for event in decode(payloads).unwrap() {
         match event {
-            LlmEvent::ToolStart { index, id, name } => {
+            LlmEvent::ToolStart { index, id, name, provider_executed: false } => {
                 assert_eq!(index, starts.len());
                 starts.push((id, name, String::new()));
             }
             LlmEvent::ToolInput { index, delta } => starts[index].2.push_str(&delta),
-            LlmEvent::ToolEnd { index, input } => {
+            LlmEvent::ToolEnd { index, input, .. } => {
                 assert_eq!(starts[index].2, input, "the pieces make the whole");
                 out.push(starts[index].clone());
             }
@@ -198,6 +209,118 @@ fn errors_in_the_stream() {
     for odd in ["5", "\"x\"", "null", "{\"choices\":5}", "{}{}"] {
         assert_eq!(Decoder::default().push(odd).unwrap_err().class, crate::ErrorClass::Retryable, "{odd}");
     }
+}
+
+fn begin(kind: BlockKind) -> LlmEvent {
+    LlmEvent::begin(kind)
+}
+
+fn data(details: serde_json::Value) -> LlmEvent {
+    let metadata = json!({"v": {"reasoning_details": details}});
+    LlmEvent::End { metadata: metadata.as_object().unwrap().clone() }
+}
+
+#[test]
+fn each_block_begins_and_ends() {
+    let call = |arguments: &str| json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "read", "arguments": arguments}}]});
+    let events = decode_all(&[
+        delta(json!({"reasoning": "r1"})),
+        delta(json!({"reasoning_content": "r2"})),
+        delta(json!({"content": "t1"})),
+        delta(call("{}")),
+        delta(json!({"content": "t2"})),
+        delta(json!({"reasoning": "r3", "content": "t3"})),
+        end("tool_calls"),
+    ]);
+    let text = |text: &str| LlmEvent::Text(text.into());
+    let thought = |text: &str| LlmEvent::Reasoning(text.into());
+    assert_eq!(
+        events.unwrap(),
+        [
+            begin(BlockKind::Reasoning),
+            thought("r1"),
+            thought("r2"),
+            LlmEvent::end(),
+            begin(BlockKind::Text),
+            text("t1"),
+            start(0, "a", "read".into()),
+            LlmEvent::ToolInput { index: 0, delta: "{}".into() },
+            LlmEvent::ToolEnd { index: 0, input: "{}".into(), metadata: JsonMap::new() },
+            text("t2"),
+            LlmEvent::end(),
+            begin(BlockKind::Reasoning),
+            thought("r3"),
+            LlmEvent::end(),
+            begin(BlockKind::Text),
+            text("t3"),
+            LlmEvent::end(),
+            LlmEvent::Finish(FinishReason::ToolCalls),
+        ]
+    );
+}
+
+#[test]
+fn details_of_reasoning_are_kept_as_they_came() {
+    let pieces = |list: serde_json::Value| delta(json!({"reasoning_details": list}));
+    let text =
+        |index: u8, text: &str| json!({"type": "reasoning.text", "text": text, "signature": null, "index": index});
+    // Signed text in pieces; the same text also stands in the plain field, or only in the details.
+    let events = decode_all(&[
+        delta(json!({"reasoning": "He", "reasoning_details": [text(0, "He")]})),
+        pieces(json!([text(0, "llo")])),
+        pieces(json!([{"type": "reasoning.text", "signature": "sig", "format": "f", "index": 0}])),
+        pieces(json!([text(0, "Next")])),
+        delta(json!({"content": "Hi"})),
+        end("stop"),
+    ]);
+    let whole = json!([
+        {"type": "reasoning.text", "text": "Hello", "signature": "sig", "index": 0, "format": "f"},
+        {"type": "reasoning.text", "text": "Next", "signature": null, "index": 0},
+    ]);
+    assert_eq!(
+        events.unwrap()[..6],
+        [
+            begin(BlockKind::Reasoning),
+            LlmEvent::Reasoning("He".into()),
+            LlmEvent::Reasoning("llo".into()),
+            LlmEvent::Reasoning("Next".into()),
+            data(whole),
+            begin(BlockKind::Text),
+        ]
+    );
+    // Encrypted ones have no text, and may come last.
+    let encrypted = json!([{"type": "reasoning.encrypted", "data": "x", "index": 1}, {"type": "reasoning.encrypted", "data": "y", "index": 1}]);
+    let events = decode_all(&[delta(json!({"content": "Hi"})), pieces(encrypted.clone()), end("stop")]).unwrap();
+    assert_eq!(
+        events[2..],
+        [LlmEvent::end(), begin(BlockKind::Reasoning), data(encrypted.clone()), LlmEvent::Finish(FinishReason::Stop)]
+    );
+    // Before a call they end with the block that they belong to.
+    let call = delta(json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "x", "arguments": "{}"}}]}));
+    let events = decode_all(&[pieces(encrypted.clone()), call, end("tool_calls")]).unwrap();
+    assert_eq!(events[..2], [begin(BlockKind::Reasoning), data(encrypted)]);
+}
+
+#[test]
+fn odd_details_are_harmless() {
+    for odd in [json!("x"), json!(5), json!({}), json!(null), json!([1, "x", null])] {
+        let events = decode(&[delta(json!({"content": "Hi", "reasoning_details": odd}))]).unwrap();
+        assert_eq!(events, [LlmEvent::Text("Hi".into()), LlmEvent::Finish(FinishReason::Unknown)]);
+    }
+    let detail = json!({"type": "reasoning.encrypted", "data": "y".repeat(MAX_ANSWER / 4 + 1)});
+    let long = delta(json!({"reasoning_details": [detail]}));
+    assert_eq!(decode(&vec![long; 4]).unwrap_err().class, crate::ErrorClass::TooLong);
+    let many = delta(json!({"reasoning_details": vec![json!({"type": "t"}); 5000]}));
+    assert_eq!(decode(&[many]).unwrap_err().class, crate::ErrorClass::TooLong);
+}
+
+#[test]
+fn what_a_gateway_wants_back_with_a_call_is_kept() {
+    let extra = json!({"google": {"thought_signature": "sig"}});
+    let call = json!({"index": 0, "id": "a", "function": {"name": "x", "arguments": "{}"}, "extra_content": extra});
+    let events = decode(&[delta(json!({"tool_calls": [call]})), end("tool_calls")]).unwrap();
+    let metadata = json!({"v": {"extra_content": extra}}).as_object().unwrap().clone();
+    assert_eq!(events[2], LlmEvent::ToolEnd { index: 0, input: "{}".into(), metadata });
 }
 
 /// Pieces like those that servers send, in any order.
