@@ -34,7 +34,6 @@ pub async fn run(tool: &str, case: &Case) -> Outcome {
         answers: None,
         granted: Arc::default(),
         readable: ReadPolicy::new(|_| true),
-        traceparent: None,
     };
     context.granted = tool.needs(&case.input, &context).await.ok()?.into();
     tool.run(case.input.clone(), context).await.ok()?;
